@@ -1,0 +1,1 @@
+"""What the project talks about: pods, jobs, their states and ends. Pure, standard library only."""

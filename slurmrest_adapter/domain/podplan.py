@@ -1,0 +1,80 @@
+"""What the pod runner does on the node; the runner reads it as JSON.
+
+The plan is secret as a whole: environment values may be secrets that were resolved before they
+reached us. So it has no useful `repr`, never enters a log, the job script or the job's fields,
+and travels apart from the job (CONTRACT.md, "Files").
+
+The schema is versioned: a runner lives as long as its job, so the sidecar must understand the
+previous version's status when it is upgraded under a running pod.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+
+SCHEMA = 1
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class ContainerPlan:
+    """One container, everything resolved and expanded.
+
+    Attributes:
+        name: the container's name.
+        init: runs to its end before the next one starts.
+        image: ``docker://host/name:tag``, ``oras://…`` or an absolute path of a SIF or directory.
+        command, args: None means "not given": the image's ENTRYPOINT and CMD then count.
+        env: pairs in the pod's order; the last one of a name wins.
+        working_dir: None means the image's own.
+        gpus: positions in the list of GPUs that Slurm allots to the job, from 0.
+        pull_policy: Always, IfNotPresent or Never.
+    """
+
+    name: str
+    image: str
+    init: bool = False
+    command: tuple[str, ...] | None = None
+    args: tuple[str, ...] | None = None
+    env: tuple[tuple[str, str], ...] = ()
+    working_dir: str | None = None
+    gpus: tuple[int, ...] = ()
+    pull_policy: str = "IfNotPresent"
+
+    def __repr__(self) -> str:
+        return f"ContainerPlan(name={self.name!r}, image={self.image!r})"
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class PodPlan:
+    """One pod's work on the node.
+
+    Attributes:
+        uid, namespace, name: the pod.
+        cluster: the site's name in identities; part of what the runner claims.
+        containers: init containers first, each group in the spec's order.
+        grace_seconds: between TERM and KILL.
+        deadline_seconds: activeDeadlineSeconds, counted from the start of the job; None is none.
+        hostname: the pod's hostname.
+        runtime: the runtime plugin's own section, for instance
+            ``{"name": "apptainer", "insecure_registries": [...], "cache": null}``.
+    """
+
+    uid: str
+    namespace: str
+    name: str
+    cluster: str
+    containers: tuple[ContainerPlan, ...]
+    grace_seconds: int = 30
+    deadline_seconds: int | None = None
+    hostname: str = ""
+    runtime: Mapping[str, object] = field(default_factory=dict)
+    schema: int = SCHEMA
+
+    def __repr__(self) -> str:
+        return f"PodPlan(uid={self.uid!r}, {len(self.containers)} containers)"
+
+    def to_json(self) -> str:
+        """Stable JSON as the runner reads it."""
+        return json.dumps(asdict(self), sort_keys=True, separators=(",", ":"), ensure_ascii=True)
