@@ -13,7 +13,7 @@ import math
 import re
 from fractions import Fraction
 
-from slurmrest_adapter.domain.errors import ConfigError, Invalid
+from slurmrest_adapter.domain.errors import Invalid
 
 MIB = 1024 * 1024
 
@@ -47,6 +47,8 @@ def parse(value: object, field: str) -> Fraction:
     """
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         raise Invalid(field, f"must be a quantity such as 500m or 1Gi, not {_kind(value)}")
+    if isinstance(value, int) and abs(value) >= 10**_MAX_EXPONENT:
+        raise Invalid(field, "the number is out of range")
     # YAML has already turned 0.1 into a binary fraction; its shortest text is what was written.
     text = value if isinstance(value, str) else repr(value)
     match = _QUANTITY.fullmatch(text) if len(text) <= _MAX_LENGTH else None
@@ -110,12 +112,12 @@ def duration(value: object, field: str) -> int:
         Whole seconds, rounded up.
 
     Raises:
-        ConfigError: the value is no duration.
+        Invalid: the value is no duration.
     """
     if not isinstance(value, str):
-        raise ConfigError(f"{field}: must be a duration such as 1h30m or 90s, not {_kind(value)}")
+        raise Invalid(field, f"must be a duration such as 1h30m or 90s, not {_kind(value)}")
     if len(value) > _MAX_LENGTH or not _DURATION.fullmatch(value):
-        raise ConfigError(f"{field}: {_shown(value)} is not a duration such as 1h30m or 90s")
+        raise Invalid(field, f"{_shown(value)} is not a duration such as 1h30m or 90s")
     parts = _DURATION_PART.findall(value)
     return math.ceil(sum((Fraction(number) * _SECONDS[unit] for number, unit in parts), Fraction(0)))
 

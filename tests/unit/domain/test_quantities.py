@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kubernetes.utils.quantity import parse_quantity
 
-from slurmrest_adapter.domain.errors import ConfigError, Invalid
+from slurmrest_adapter.domain.errors import Invalid
 from slurmrest_adapter.domain.quantities import (
     MIB,
     cpus_ceil,
@@ -60,8 +60,35 @@ def test_is_exact(value: object, expected: Fraction) -> None:
 
 @pytest.mark.parametrize(
     "value",
-    ["", " 1", "1 ", "1\n", "1K", "1ki", "1mi", "Gi", ".", "1e", "1.2.3", "--1", "1GB", "0x10", "1_000", "²"]
-    + ["1e65", "1e999999999", "9" * 65, "nan", float("nan"), float("inf"), True, None, [], {}],
+    [
+        "",
+        " 1",
+        "1 ",
+        "1\n",
+        "1K",
+        "1ki",
+        "1mi",
+        "Gi",
+        ".",
+        "1e",
+        "1.2.3",
+        "--1",
+        "1GB",
+        "0x10",
+        "1_000",
+        "²",
+        "1e65",
+        "1e999999999",
+        "9" * 65,
+        "nan",
+        float("nan"),
+        float("inf"),
+        10**5000,
+        True,
+        None,
+        [],
+        {},
+    ],
 )
 def test_what_is_no_quantity_names_the_field(value: object) -> None:
     with pytest.raises(Invalid) as caught:
@@ -73,9 +100,10 @@ def test_what_is_no_quantity_names_the_field(value: object) -> None:
 @given(st.one_of(st.text(), st.integers(), st.floats(), st.none(), st.booleans()))
 def test_anything_is_a_number_or_invalid(value: object) -> None:
     try:
-        assert isinstance(parse(value, "f"), Fraction)
+        outcome: object = parse(value, "f")
     except Invalid as error:
-        assert error.field == "f"
+        outcome = error.field
+    assert outcome == "f" or isinstance(outcome, Fraction)
 
 
 def test_amounts_and_counts() -> None:
@@ -119,7 +147,9 @@ def test_durations(text: str, seconds: int) -> None:
     assert duration(text, "defaults.time_limit") == seconds
 
 
-@pytest.mark.parametrize("value", ["", "1", "h", "1d", "-1h", "1h ", "1-02:00:00", 60, None, True, [], "1" * 99])
+@pytest.mark.parametrize(
+    "value", ["", "1", "h", "1d", "-1h", "1h ", "1-02:00:00", 60, None, True, [], "1" * 99]
+)
 def test_bad_durations_name_the_key(value: object) -> None:
-    with pytest.raises(ConfigError, match=r"^defaults\.time_limit: "):
+    with pytest.raises(Invalid, match=r"^defaults\.time_limit: "):
         duration(value, "defaults.time_limit")
