@@ -1,0 +1,1 @@
+"""How a plan reaches the node, apart from the job."""

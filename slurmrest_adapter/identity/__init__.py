@@ -1,0 +1,1 @@
+"""Who on the Slurm side runs a pod."""

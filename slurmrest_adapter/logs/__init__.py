@@ -1,0 +1,1 @@
+"""Container logs, as the runner wrote them."""

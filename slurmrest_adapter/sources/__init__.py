@@ -1,0 +1,1 @@
+"""Where news about pods comes from."""

@@ -1,0 +1,44 @@
+"""What the pod runner wrote: its status file, checked before it is believed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from slurmrest_adapter.sources.userfiles import UntrustedFile, read_file
+
+STATUS_FILE = "status.json"
+# A container's entry is about 500 bytes and its message is bounded by the runner.
+LIMIT = 4 * 1024 * 1024
+SCHEMAS = frozenset({1})
+
+
+def read_status(root: Path, directory: str, owner: int | None, uid: str) -> Mapping[str, Any] | None:
+    """The runner's newest status of a pod, or None when there is none yet.
+
+    Args:
+        root: shared_dir as this host sees it.
+        directory: the pod's directory below it.
+        owner: uid of the job's user.
+        uid: the pod's UID; the status must speak of it.
+
+    Raises:
+        UntrustedFile: somebody else's file, too large, not JSON, a schema we do not know, or
+            about another pod.
+    """
+    data = read_file(root, (directory, STATUS_FILE), owner, LIMIT)
+    if data is None:
+        return None
+    try:
+        status = json.loads(data)
+    except ValueError as error:
+        raise UntrustedFile(f"{STATUS_FILE}: no JSON ({error})") from error
+    if not isinstance(status, dict) or status.get("schema") not in SCHEMAS:
+        raise UntrustedFile(f"{STATUS_FILE}: an unknown schema")
+    if status.get("uid") != uid:
+        raise UntrustedFile(f"{STATUS_FILE}: speaks of another pod")
+    if not isinstance(status.get("containers"), list):
+        raise UntrustedFile(f"{STATUS_FILE}: has no list of containers")
+    return status

@@ -1,0 +1,1 @@
+"""Where the sidecar keeps what it must not forget."""

@@ -1,0 +1,88 @@
+"""The face of stores, and what they keep of a pod."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Protocol
+
+
+class Stage(StrEnum):
+    """How far a pod has come with us; Slurm's own states are in the record's job."""
+
+    SUBMITTING = "submitting"  # the intent is written, the answer to the submit is not
+    SUBMITTED = "submitted"
+    REFUSED = "refused"  # Slurm said no; no job exists
+    ENDED = "ended"
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class PodRecord:
+    """One pod.
+
+    `spec`, `skeleton`, `job`, `runner`, `usage` are JSON-able maps. The skeleton is what status
+    needs of the pod (names, images, order), and holds no environment, argument or file.
+
+    Attributes:
+        directory: 32 hexadecimal digits, the pod's directory below shared_dir.
+        run: (job id, submit time, restart count): job ids can come back.
+        deleting: when the deletion was asked for, POSIX seconds, or None.
+        story: not loaded here; see `Store.story`.
+    """
+
+    uid: str
+    namespace: str
+    name: str
+    cluster: str
+    user: str
+    stage: Stage
+    spec: Mapping[str, Any]
+    skeleton: Mapping[str, Any]
+    directory: str
+    created: float
+    job_id: int | None = None
+    submit_time: int | None = None
+    restart_count: int = 0
+    deleting: float | None = None
+    job: Mapping[str, Any] = field(default_factory=dict)
+    runner: Mapping[str, Any] = field(default_factory=dict)
+    usage: Mapping[str, Any] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
+    error: str | None = None
+
+    def __repr__(self) -> str:
+        return f"PodRecord({self.namespace}/{self.name}, uid={self.uid}, job={self.job_id}, {self.stage})"
+
+
+@dataclass(frozen=True, slots=True)
+class StoryLine:
+    """One line of a pod's story: when (POSIX seconds), what, in words."""
+
+    time: float
+    event: str
+    text: str
+
+
+class Store(Protocol):
+    """Keeps pods; every call is one transaction and survives a crash right after it."""
+
+    def intend(self, record: PodRecord) -> PodRecord:
+        """Write a pod before its submit. An existing record of the UID wins and is returned."""
+        ...
+
+    def update(self, uid: str, event: str, text: str, **changes: Any) -> PodRecord:
+        """Change named attributes and add one line to the story (no line for an empty event)."""
+        ...
+
+    def get(self, uid: str) -> PodRecord | None:
+        """The pod with this UID."""
+        ...
+
+    def find(self, word: str) -> list[PodRecord]:
+        """Pods by UID, job id, ``namespace/name`` or name; newest first."""
+        ...
+
+    def story(self, uid: str) -> list[StoryLine]:
+        """A pod's story, oldest line first."""
+        ...

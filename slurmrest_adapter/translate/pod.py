@@ -1,0 +1,154 @@
+"""A pod becomes a JobSpec and a PodPlan. Pure: what it is given decides what comes out, byte for byte."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from slurmrest_adapter.domain import images
+from slurmrest_adapter.domain.errors import Invalid, Unsupported
+from slurmrest_adapter.domain.identity import PodIdentity, sign
+from slurmrest_adapter.domain.jobspec import JobSpec
+from slurmrest_adapter.domain.pod import ContainerView, PodView
+from slurmrest_adapter.domain.podplan import ContainerPlan, PodPlan
+from slurmrest_adapter.translate import expand, fields, resources
+from slurmrest_adapter.translate.site import Site
+
+# Where the runner finds its directory on the node. The value is the only thing in the job's
+# environment that is not the same for every pod, and other users cannot see that field.
+DIRECTORY_VARIABLE = "SRA_POD_DIR"
+# Nothing is inherited by a job that comes by REST, so the runner's own needs are spelled out.
+PATH = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"
+
+
+@dataclass(frozen=True, slots=True)
+class Ownership:
+    """Who the job belongs to on the Slurm side; translation's view of `identity.base.Owner`."""
+
+    user: str
+    account: str | None = None
+    qos: str | None = None
+    partition: str | None = None
+    uid: int | None = None
+    gid: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Translated:
+    """What a pod became.
+
+    Attributes:
+        spec: for Slurm.
+        plan: for the runner; secret as a whole.
+        notes: what was ignored and is worth saying to the pod's author.
+    """
+
+    spec: JobSpec
+    plan: PodPlan
+    notes: tuple[str, ...]
+
+
+def translate(pod: PodView, owner: Ownership, site: Site, key: bytes, directory: str) -> Translated:
+    """Make the job and the plan of a pod whose references are resolved.
+
+    Args:
+        pod: a checked view (`domain.pod.view`).
+        owner: who runs it.
+        site: the site's defaults and maps.
+        key: signs the identity in the job's comment.
+        directory: the pod's directory as the nodes see it.
+
+    Raises:
+        Invalid, Unsupported: by field; the first in the pod's order.
+    """
+    checked = fields.check(pod.raw)
+    if checked.refused:
+        raise checked.refused[0]
+    needs = resources.of_pod(pod, site)
+    identity = PodIdentity(pod.uid, pod.namespace, pod.name, site.cluster)
+    plan = PodPlan(
+        uid=pod.uid,
+        namespace=pod.namespace,
+        name=pod.name,
+        cluster=site.cluster,
+        containers=tuple(_container(c, needs.slices[c.name], site) for c in pod.containers()),
+        grace_seconds=pod.grace_seconds,
+        deadline_seconds=pod.deadline_seconds,
+        hostname=str(pod.spec.get("hostname") or pod.name)[:63].rstrip(".-"),
+        runtime=dict(site.runtime),
+    )
+    spec = JobSpec(
+        name=identity.job_name,
+        comment=sign(identity, key),
+        user=owner.user,
+        account=owner.account,
+        partition=owner.partition or site.partition,
+        qos=owner.qos,
+        cpus=needs.cpus,
+        memory_mib=needs.memory_mib,
+        gpus=needs.gpus,
+        time_limit_minutes=time_limit_minutes(pod.deadline_seconds, pod.grace_seconds, site),
+        grace_seconds=pod.grace_seconds,
+        requeue=site.requeue,
+        uid=owner.uid,
+        gid=owner.gid,
+        environment={
+            "PATH": PATH,
+            "HOME": "/",
+            "USER": owner.user,
+            "LANG": "C.UTF-8",
+            DIRECTORY_VARIABLE: directory,
+        },
+    )
+    return Translated(spec, plan, tuple(checked.notes))
+
+
+def time_limit_minutes(deadline: int | None, grace: int, site: Site) -> int | None:
+    """Slurm's limit in minutes.
+
+    The pod's deadline counts from the job's start and is kept by the runner; Slurm's limit stands
+    above it: rounded up to minutes, plus the grace period and one minute, so that the orderly end
+    comes first. Without a deadline it is the site's default, None leaves it to the partition.
+    """
+    if deadline is not None:
+        return math.ceil(deadline / 60) + math.ceil(grace / 60) + 1
+    if site.time_limit_seconds is None:
+        return None
+    return max(1, math.ceil(site.time_limit_seconds / 60))
+
+
+def _container(container: ContainerView, gpus: tuple[int, ...], site: Site) -> ContainerPlan:
+    env = expand.env(container.env)
+    known = dict(env)
+    command, args = container.words("command"), container.words("args")
+    reference = _mapped(container.image, site)
+    parsed = images.parse(reference, f"{container.path}.image")
+    working_dir = container.raw.get("workingDir") or None
+    if working_dir is not None and (not isinstance(working_dir, str) or not working_dir.startswith("/")):
+        raise Invalid(f"{container.path}.workingDir", f"{working_dir!r} is no absolute path")
+    return ContainerPlan(
+        name=container.name,
+        init=container.init,
+        image=parsed.runtime_ref(),
+        command=None if command is None else tuple(expand.text(word, known) for word in command),
+        args=None if args is None else tuple(expand.text(word, known) for word in args),
+        env=env,
+        working_dir=working_dir,
+        gpus=gpus,
+        pull_policy=_pull_policy(container, parsed),
+    )
+
+
+def _mapped(reference: str, site: Site) -> str:
+    """The image after the site's map: the longest prefix that matches is replaced."""
+    for prefix in sorted(site.image_map, key=len, reverse=True):
+        if reference.startswith(prefix):
+            return site.image_map[prefix] + reference[len(prefix) :]
+    return reference
+
+
+def _pull_policy(container: ContainerView, parsed: images.ImageRef) -> str:
+    policy = container.raw.get("imagePullPolicy") or images.default_pull_policy(parsed)
+    if policy not in ("Always", "IfNotPresent", "Never"):
+        raise Unsupported(f"{container.path}.imagePullPolicy", f"{policy!r} is no pull policy")
+    return str(policy)

@@ -1,0 +1,39 @@
+"""What translation needs to know of the site, apart from the configuration's form."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """The site's answers where a pod does not say.
+
+    Attributes:
+        cluster: the site's name in identities.
+        partition: default partition; None leaves it to Slurm.
+        cpus: CPUs of a container that asks for none.
+        memory: memory of a container that asks for none, a Kubernetes quantity.
+        time_limit_seconds: for pods without activeDeadlineSeconds; None is the partition's own.
+        requeue: may Slurm start a job again by itself.
+        gpu_resources: Kubernetes resource → GRES ``name`` or ``name:type``.
+        gpu_types: ``nvidia.com/gpu.product`` → GRES type.
+        run_as_user: ignore | map | refuse.
+        image_map: prefix of an image reference → what stands in its place.
+        runtime: the runtime's own section of the plan.
+    """
+
+    cluster: str
+    partition: str | None = None
+    cpus: int = 1
+    memory: str = "1Gi"
+    time_limit_seconds: int | None = 3600
+    requeue: bool = False
+    gpu_resources: Mapping[str, str] = field(
+        default_factory=lambda: {"nvidia.com/gpu": "gpu", "amd.com/gpu": "gpu"}
+    )
+    gpu_types: Mapping[str, str] = field(default_factory=dict)
+    run_as_user: str = "ignore"
+    image_map: Mapping[str, str] = field(default_factory=dict)
+    runtime: Mapping[str, object] = field(default_factory=dict)
