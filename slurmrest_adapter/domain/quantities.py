@@ -62,7 +62,7 @@ def parse(value: object, field: str) -> Fraction:
         return number * Fraction(10) ** exponent
     suffix = match["suffix"] or ""
     if suffix in _BINARY:
-        return number * 1024 ** _BINARY[suffix]
+        return number * Fraction(1024) ** _BINARY[suffix]
     return number * Fraction(10) ** _DECIMAL[suffix]
 
 

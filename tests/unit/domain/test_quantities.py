@@ -35,7 +35,7 @@ SUFFIXES = ["n", "u", "m", "", "k", "M", "G", "T", "P", "E", "Ki", "Mi", "Gi", "
 )
 def test_reads_as_the_kubernetes_client_does(sign: str, whole: int, rest: str, suffix: str) -> None:
     text = f"{sign}{whole}{rest}{suffix}"
-    assert parse(text, "f") == Fraction(parse_quantity(text))
+    assert parse(text, "f") == Fraction(parse_quantity(text))  # type: ignore[no-untyped-call]
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,7 @@ def test_is_exact(value: object, expected: Fraction) -> None:
         "nan",
         float("nan"),
         float("inf"),
-        10**5000,
+        10**70,
         True,
         None,
         [],
