@@ -1,0 +1,147 @@
+"""Where everything of a lab lies, and which lab the command line means."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from . import releases
+from .report import LabError, say
+
+
+def cache_dir() -> Path:
+    """Return the directory of all state and caches; it need not exist."""
+    base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    return Path(base).expanduser().absolute() / "slurmrest-adapter"
+
+
+@dataclass(frozen=True)
+class Lab:
+    """One lab: its name, what it is made of, its ports and paths."""
+
+    name: str
+    release: releases.Release
+    profile: releases.Profile
+    port_base: int
+
+    @property
+    def dir(self) -> Path:
+        return cache_dir() / "labs" / self.name
+
+    @property
+    def root(self) -> Path:
+        """The file system of the cluster, seen from outside."""
+        return self.dir / "root"
+
+    @property
+    def run(self) -> Path:
+        """Logs and state of the lab itself, apart from the cluster's."""
+        return self.dir / "run"
+
+    @property
+    def shared(self) -> Path:
+        """The directory that is /shared on all nodes."""
+        return self.dir / "shared"
+
+    @property
+    def config(self) -> Path:
+        """The adapter's configuration for this lab."""
+        return self.dir / "config.yaml"
+
+    @property
+    def jwt_key(self) -> Path:
+        return self.root / "etc/slurm/jwt_hs256.key"
+
+    @property
+    def rest_port(self) -> int:
+        return self.port_base + releases.REST_PORT
+
+    @property
+    def ctld_port(self) -> int:
+        return self.port_base + releases.CTLD_PORT
+
+    @property
+    def dbd_port(self) -> int:
+        return self.port_base + releases.DBD_PORT
+
+    @property
+    def registry_port(self) -> int:
+        return self.port_base + releases.REGISTRY_PORT
+
+    def slurmd_port(self, node: str) -> int:
+        return self.port_base + releases.SLURMD_PORT + releases.NODES.index(node)
+
+    @property
+    def endpoint(self) -> str:
+        return f"http://127.0.0.1:{self.rest_port}"
+
+    @property
+    def registry(self) -> str:
+        return f"127.0.0.1:{self.registry_port}"
+
+    @property
+    def options(self) -> list[str]:
+        """The command-line options that mean this lab."""
+        return [
+            *("--version", self.release.version, "--profile", self.profile.name),
+            *("--name", self.name, "--port-base", str(self.port_base)),
+        ]
+
+    def remember(self) -> None:
+        """Note what the lab is made of, so that --name alone finds it again."""
+        self.run.mkdir(parents=True, exist_ok=True)
+        noted = {"version": self.release.version, "profile": self.profile.name, "port_base": self.port_base}
+        (self.dir / "lab.json").write_text(json.dumps(noted) + "\n")
+
+
+def choose(version: str | None, profile: str | None, name: str | None, port_base: int | None) -> Lab:
+    """Return the lab that the options mean; what is left out comes from the lab's own notes or the defaults.
+
+    Raises LabError for an unknown version or profile, or if the lab exists and is made otherwise.
+    """
+    if name is None:
+        name = "slurm-" + (version or "24.11") + ("" if profile in (None, "default") else f"-{profile}")
+    if not name or "/" in name or name.startswith("."):
+        raise LabError(f"--name: not a usable name: {name!r}")
+    given = {"version": version, "profile": profile, "port_base": port_base}
+    noted: dict[str, object] = {}
+    with suppress(OSError, ValueError):
+        noted = json.loads((cache_dir() / "labs" / name / "lab.json").read_text())
+    for key, value in given.items():
+        if key in noted and value not in (None, noted[key]):
+            option = key.replace("_", "-")
+            raise LabError(
+                f"--{option} {value}: the lab {name} exists with {noted[key]}",
+                hint=f"choose another --name, or take it away: slurm-lab down --wipe --name {name}",
+            )
+    version = version or str(noted.get("version", "24.11"))
+    profile = profile or str(noted.get("profile", "default"))
+    if version not in releases.RELEASES:
+        raise LabError(f"--version {version}: there is {', '.join(releases.RELEASES)}")
+    if profile not in releases.PROFILES:
+        raise LabError(f"--profile {profile}: there is {', '.join(releases.PROFILES)}")
+    release, site = releases.RELEASES[version], releases.PROFILES[profile]
+    if port_base is None:
+        port_base = int(str(noted.get("port_base", release.port_base + site.port_offset)))
+    if not 1024 - releases.REGISTRY_PORT <= port_base <= 32000:
+        raise LabError(f"--port-base {port_base}: between {1024 - releases.REGISTRY_PORT} and 32000, please")
+    return Lab(name, release, site, port_base)
+
+
+@contextmanager
+def locked(what: str) -> Iterator[None]:
+    """Hold the lock of that name, waiting for others that hold it; it goes with the process."""
+    path = cache_dir() / "locks" / f"{what}.lock"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w") as handle:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            say(f"waiting for another slurm-lab that works on {what}")
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
