@@ -1,0 +1,209 @@
+"""The field table: what happens to every field of a pod, and the check that applies it.
+
+Kubernetes' API grows and this project carries a part of it. What cannot be carried must not be
+dropped in silence, so each field of v1.PodSpec, v1.Container, v1.Volume and of the types inside
+them has a row here: *done*, *without effect here* or *refused*. Only what changes a pod's meaning
+is refused; what the API server adds to every pod is not. docs/fields.md is this table in prose.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from slurmrest_adapter.domain.errors import Invalid, PodError, Unsupported
+from slurmrest_adapter.translate import fields_env
+from slurmrest_adapter.translate.fields_container import CONTAINERS
+from slurmrest_adapter.translate.fields_model import Row, Table, Verdict
+from slurmrest_adapter.translate.fields_pod import POD_OS, POD_SPEC, SERVICE_ACCOUNT, VOLUME
+from slurmrest_adapter.translate.fields_security import SECURITY
+
+TABLES: Mapping[str, Table] = {
+    "PodSpec": POD_SPEC,
+    "PodOS": POD_OS,
+    "Volume": VOLUME,
+    **CONTAINERS,
+    **SECURITY,
+}
+
+_SHAPES: Mapping[str, tuple[type, str]] = {
+    "str": (str, "a string"),
+    "int": (int, "a whole number"),
+    "bool": (bool, "true or false"),
+    "list": (list, "a list"),
+    "map": (Mapping, "a map"),
+}
+_SERVICE_ACCOUNT_PATH = "/var/run/secrets/kubernetes.io/serviceaccount"
+
+
+@dataclass
+class Checked:
+    """What the field table says of one pod.
+
+    Attributes:
+        refused: every field that stops the pod, in the document's order: `Unsupported`, or
+            `Invalid` where the value has the wrong shape.
+        notes: what was ignored and is worth saying to the pod's author, one line each.
+    """
+
+    refused: list[PodError] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+
+def check(pod: Mapping[str, Any], run_as_user: str = "ignore") -> Checked:
+    """Hold a pod against the field table.
+
+    Args:
+        pod: the raw pod, its references resolved; only ``spec`` is looked at.
+        run_as_user: the site's ``identity.run_as_user``: ``ignore`` says in the notes that the
+            pod's users and groups have no effect, the others refuse them (mapping them is not
+            yet carried).
+    """
+    spec = pod.get("spec")
+    if not isinstance(spec, Mapping):
+        return Checked(refused=[Invalid("spec", "a map is needed")])
+    walk = _Walk(run_as_user, spec)
+    walk.table("PodSpec", spec, "spec")
+    return walk.checked
+
+
+class _Walk:
+    """One walk over one pod."""
+
+    def __init__(self, run_as_user: str, spec: Mapping[str, Any]) -> None:
+        self.checked = Checked()
+        self._run_as_user = run_as_user
+        self._mounts = _mounts(spec)
+        self._volumes = {str(v.get("name")): v for v in _maps(spec.get("volumes"))}
+
+    def table(self, kind: str, values: Mapping[str, Any], path: str) -> None:
+        """Hold one object against its table, then what is inside it."""
+        rows = TABLES[kind]
+        for key, value in values.items():
+            row = rows.get(key)
+            if value is None:
+                continue
+            if row is None:
+                self._refuse(Unsupported(f"{path}.{key}", _unknown(key, rows)))
+            elif not _has_shape(value, row.shape):
+                self._refuse(Invalid(f"{path}.{key}", f"{_SHAPES[row.shape][1]} is needed"))
+            elif kind == "Volume" and key != "name":
+                self._volume(values, key, path, row)
+            elif key == "volumeMounts":
+                self._volume_mounts(value, f"{path}.{key}")
+            else:
+                self._field(row, value, f"{path}.{key}")
+        for key, row in rows.items():
+            if row.default is not None and values.get(key) is None:
+                self._field(row, row.default, f"{path}.{key}")
+
+    def _field(self, row: Row, value: Any, path: str) -> None:
+        case = next((case for case in row.cases if case.fits(value)), None)
+        verdict, why, note = (case.verdict, case.why, case.note) if case else (row.verdict, row.why, row.note)
+        if case is None and _says_nothing(value):
+            return
+        if row.identity and self._run_as_user != "ignore":
+            self._refuse(Unsupported(path, _identity_words(self._run_as_user)))
+        elif verdict is Verdict.REFUSED:
+            self._refuse(Unsupported(path, row.words(value) if row.words and not case else why))
+        elif note:
+            self.checked.notes.append(f"{path}: {why}")
+        if row.kind:
+            self._inside(row.kind, value, path)
+
+    def _inside(self, kind: str, value: Any, path: str) -> None:
+        if isinstance(value, Mapping):
+            self.table(kind, value, path)
+            return
+        for index, item in enumerate(value):
+            where = f"{path}[{index}]"
+            if isinstance(item, Mapping):
+                self.table(kind, item, where)
+                problem = fields_env.variable_problem(item, where) if kind == "EnvVar" else None
+                if problem is not None:
+                    self._refuse(problem)
+            else:
+                self._refuse(Invalid(where, "a map is needed"))
+
+    def _volume(self, volume: Mapping[str, Any], source: str, path: str, row: Row) -> None:
+        """A volume counts only where a container mounts it."""
+        users = self._mounts.get(str(volume.get("name")), [])
+        if _is_token(volume, users):
+            self.checked.notes.append(f"{path}.{source}: {SERVICE_ACCOUNT}")
+        elif users:
+            names = ", ".join(dict.fromkeys(f'"{container}"' for container, _ in users))
+            reason = f'volume "{volume.get("name")}" is not yet carried; mounted by container {names}'
+            self._refuse(Unsupported(f"{path}.{source}", reason))
+
+    def _volume_mounts(self, mounts: list[Any], path: str) -> None:
+        for index, mount in enumerate(mounts):
+            where = f"{path}[{index}]"
+            if not isinstance(mount, Mapping):
+                self._refuse(Invalid(where, "a map is needed"))
+                continue
+            name = str(mount.get("name"))
+            volume = self._volumes.get(name)
+            if volume is None:
+                self._refuse(Invalid(f"{where}.name", f"no volume of this pod is called {name!r}"))
+            elif not _is_token(volume, self._mounts.get(name, [])):
+                kinds = (
+                    ", ".join(key for key in volume if key != "name" and volume[key] is not None)
+                    or "emptyDir"
+                )
+                self._refuse(Unsupported(where, f'volume "{name}" ({kinds}) is not yet carried'))
+
+    def _refuse(self, error: PodError) -> None:
+        self.checked.refused.append(error)
+
+
+def _mounts(spec: Mapping[str, Any]) -> dict[str, list[tuple[Any, Any]]]:
+    """Volume name → (container's name, path) of every mount."""
+    found: dict[str, list[tuple[Any, Any]]] = {}
+    for group in ("initContainers", "containers"):
+        for container in _maps(spec.get(group)):
+            for mount in _maps(container.get("volumeMounts")):
+                user = (container.get("name"), mount.get("mountPath"))
+                found.setdefault(str(mount.get("name")), []).append(user)
+    return found
+
+
+def _is_token(volume: Mapping[str, Any], users: list[tuple[Any, Any]]) -> bool:
+    """The volume that the API server adds to every pod.
+
+    Projected and called ``kube-api-access-…``, before Kubernetes 1.21 a Secret called
+    ``…-token-…``; always mounted at one fixed path. What a user mounts elsewhere is no such thing.
+    """
+    name = str(volume.get("name"))
+    added = (name.startswith("kube-api-access-") and volume.get("projected") is not None) or (
+        "-token-" in name and volume.get("secret") is not None
+    )
+    return added and bool(users) and all(path == _SERVICE_ACCOUNT_PATH for _, path in users)
+
+
+def _maps(value: Any) -> list[Mapping[str, Any]]:
+    return [item for item in value if isinstance(item, Mapping)] if isinstance(value, list) else []
+
+
+def _has_shape(value: Any, shape: str) -> bool:
+    if isinstance(value, bool):
+        return shape == "bool"
+    return isinstance(value, _SHAPES[shape][0])
+
+
+def _identity_words(run_as_user: str) -> str:
+    if run_as_user == "map":
+        return "mapping a pod's users and groups is not yet carried (identity.run_as_user: map)"
+    return "this site refuses pods that choose users or groups (identity.run_as_user: refuse)"
+
+
+def _unknown(name: object, rows: Table) -> str:
+    key = str(name)
+    near = [row for row in rows if row.lower() == key.lower()] or difflib.get_close_matches(key, rows, n=1)
+    return f"unknown field; did you mean {near[0]!r}?" if near else "unknown field"
+
+
+def _says_nothing(value: Any) -> bool:
+    """``false``, ``""``, ``[]`` or ``{}``, which Go's encoding leaves out or writes alike; 0 is a number."""
+    return value is False or (not isinstance(value, bool | int | float) and not value)

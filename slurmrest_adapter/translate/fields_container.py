@@ -1,0 +1,107 @@
+"""Field table: v1.Container and the types inside it."""
+
+from __future__ import annotations
+
+from slurmrest_adapter.translate.fields_env import words
+from slurmrest_adapter.translate.fields_model import (
+    Table,
+    done,
+    is_done,
+    is_refused,
+    no_effect,
+    refused,
+)
+
+_PROBE = "not yet carried: a container would count as healthy without being asked"
+_ONCE = "the container runs once: restarts are not yet carried"
+_MESSAGE = "the pod's message is made of Slurm's own words and the exit code"
+
+CONTAINER: Table = {
+    "args": done("list", "replace the image's CMD"),
+    "command": done("list", "replaces the image's ENTRYPOINT and CMD"),
+    "env": done("list", "byte for byte", kind="EnvVar"),
+    "envFrom": done("list", "resolved before the pod becomes a job", kind="EnvFromSource"),
+    "image": done("str", "pulled on the node, or a path there"),
+    "imagePullPolicy": done("str", "kept by the runner"),
+    "lifecycle": done("map", "by its fields", kind="Lifecycle"),
+    "livenessProbe": refused("map", _PROBE),
+    "name": done("str", "names the container's log and record"),
+    "ports": no_effect("list", "jobs are on the node's network: every port is reachable there"),
+    "readinessProbe": refused("map", _PROBE),
+    "resizePolicy": no_effect("list", "a job's size is fixed when it starts"),
+    "resources": done("map", "summed for the job", kind="ResourceRequirements"),
+    "restartPolicy": refused(
+        "str",
+        "must be Always, OnFailure or Never",
+        is_done("Never", "the container runs once"),
+        is_done("Always", _ONCE, note=True),
+        is_done("OnFailure", _ONCE, note=True),
+    ),
+    "restartPolicyRules": refused("list", "not yet carried: restarts by exit code"),
+    "securityContext": done("map", "by its fields", kind="SecurityContext"),
+    "startupProbe": refused("map", _PROBE),
+    "stdin": refused("bool", "not yet carried: a program would find its input closed"),
+    "stdinOnce": no_effect("bool", "says how stdin closes, and stdin is refused"),
+    "terminationMessagePath": no_effect("str", _MESSAGE),
+    "terminationMessagePolicy": no_effect("str", _MESSAGE),
+    "tty": no_effect("bool", "the output is a pipe, not a terminal", note=True),
+    "volumeDevices": refused("list", "block devices are not carried"),
+    "volumeMounts": refused("list", "refused with the volume that it names; without effect for a token's"),
+    "workingDir": done("str", "the directory the command starts in"),
+}
+
+INIT_CONTAINER: Table = {
+    **CONTAINER,
+    "restartPolicy": refused(
+        "str",
+        "must be Always, OnFailure or Never",
+        is_done("Never", "the container runs once"),
+        is_done("OnFailure", _ONCE, note=True),
+        is_refused("Always", "sidecars (init containers that run on) are not yet carried"),
+    ),
+}
+
+RESOURCE_REQUIREMENTS: Table = {
+    "claims": refused("list", "devices come from Slurm's GRES alone"),
+    "limits": done("map", "CPU, memory and the site's GPUs; ephemeral-storage is without effect"),
+    "requests": done("map", "count where there is no limit"),
+}
+
+LIFECYCLE: Table = {
+    "postStart": refused("map", "hooks are not yet carried"),
+    "preStop": refused("map", "hooks are not yet carried"),
+    "stopSignal": refused(
+        "str",
+        "not yet carried: a container is ended by TERM",
+        is_done("SIGTERM", "a container is ended by TERM"),
+    ),
+}
+
+ENV_VAR: Table = {
+    "name": done("str", "a shell identifier, but not UID: the runtime carries no others"),
+    "value": done("str", "after $(NAME) is expanded"),
+    "valueFrom": done("map", "resolved before the pod becomes a job", kind="EnvVarSource"),
+}
+
+_REFERENCE = "refused where it is still there: whoever sends the pod resolves it"
+
+ENV_VAR_SOURCE: Table = {
+    key: refused("map", _REFERENCE, words=words(key))
+    for key in ("configMapKeyRef", "fieldRef", "fileKeyRef", "resourceFieldRef", "secretKeyRef")
+}
+
+ENV_FROM_SOURCE: Table = {
+    "configMapRef": refused("map", _REFERENCE, words=words("configMapRef")),
+    "prefix": done("str", "put before each name"),
+    "secretRef": refused("map", _REFERENCE, words=words("secretRef")),
+}
+
+CONTAINERS: dict[str, Table] = {
+    "Container": CONTAINER,
+    "InitContainer": INIT_CONTAINER,
+    "ResourceRequirements": RESOURCE_REQUIREMENTS,
+    "Lifecycle": LIFECYCLE,
+    "EnvVar": ENV_VAR,
+    "EnvVarSource": ENV_VAR_SOURCE,
+    "EnvFromSource": ENV_FROM_SOURCE,
+}

@@ -1,0 +1,78 @@
+"""docs/fields.md, made from the field table; a test fails when the file is not what this returns.
+
+To write it anew:
+``python -c "from slurmrest_adapter.translate.fields_docs import document as d; print(d(), end='')"``
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+from slurmrest_adapter.translate.fields import TABLES
+from slurmrest_adapter.translate.fields_model import Row, Verdict
+
+_TITLES = {
+    "PodSpec": "`spec` (v1.PodSpec)",
+    "PodOS": "`spec.os`",
+    "Volume": "`spec.volumes[]` (v1.Volume)",
+    "Container": "`spec.containers[]` (v1.Container)",
+    "InitContainer": "`spec.initContainers[]`",
+    "ResourceRequirements": "`resources` of a container",
+    "Lifecycle": "`lifecycle` of a container",
+    "EnvVar": "`env[]` of a container",
+    "EnvVarSource": "`env[].valueFrom`",
+    "EnvFromSource": "`envFrom[]` of a container",
+    "SecurityContext": "`securityContext` of a container",
+    "PodSecurityContext": "`spec.securityContext`",
+    "Capabilities": "`capabilities` of a security context",
+    "SeccompProfile": "`seccompProfile`",
+    "AppArmorProfile": "`appArmorProfile`",
+}
+
+_INTRODUCTION = """\
+# What happens to each field of a pod
+
+Made from the field table in `slurmrest_adapter/translate`; do not edit.
+
+- **done**: carried to the Slurm job.
+- **without effect here**: changes nothing of what the pod means as a job. Where it says *noted*,
+  the pod's message tells the author so.
+- **refused**: would change what the pod means and cannot be carried; the pod is refused, naming
+  the field.
+
+A value that says nothing (`null`; `false`, `""`, `[]` or `{}` where no line speaks of it) is never
+refused. A field that is not listed is refused as unknown. Fields marked *by the site* follow
+`identity.run_as_user`: `ignore` as listed, `refuse` and (until users can be mapped) `map` refuse
+them. A volume is refused where a container mounts it, save the one with the service account's
+token that the API server adds to every pod: it is without effect, and noted.
+"""
+
+
+def document() -> str:
+    """The whole table as Markdown."""
+    return _INTRODUCTION + "".join(_section(kind) for kind in TABLES)
+
+
+def _section(kind: str) -> str:
+    rows = TABLES[kind]
+    if kind == "InitContainer":
+        rows = {key: row for key, row in rows.items() if row != TABLES["Container"][key]}
+        head = "As `spec.containers[]`, but:\n\n"
+    else:
+        head = ""
+    lines = "".join(line for key, row in rows.items() for line in _lines(key, row))
+    return f"\n## {_TITLES[kind]}\n\n{head}| field | value | verdict | |\n|---|---|---|---|\n{lines}"
+
+
+def _lines(key: str, row: Row) -> Iterator[str]:
+    name = f"`{key}`"
+    for case in row.cases:
+        yield _line(name, f"`{json.dumps(case.value)}`", case.verdict, case.why, case.note)
+        name = ""
+    why = row.why + (" (by the site)" if row.identity else "")
+    yield _line(name, "any other" if row.cases else "", row.verdict, why, row.note)
+
+
+def _line(name: str, value: str, verdict: Verdict, why: str, note: bool) -> str:
+    return f"| {name} | {value} | {verdict}{', noted' if note else ''} | {why} |\n"

@@ -1,0 +1,121 @@
+"""What the environment of a container may hold, and how an unresolved reference is called.
+
+The runtime injects variables through a shell's assignments. Seen with Apptainer 1.4: a name that
+is no shell identifier makes *all* of a pod's variables vanish with exit code 0, ``UID`` is
+read-only there, and a value loses the ``\\r`` of each ``\\r\\n``. So such variables are refused by
+name before anything runs.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from slurmrest_adapter.domain.errors import Invalid, PodError, Unsupported
+
+_IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+# Kubernetes' own rule since 1.30: any printable ASCII but "=".
+_KUBERNETES_NAME = re.compile(r"[\x20-\x3c\x3e-\x7e]+")
+_READ_ONLY = frozenset({"UID"})
+# The kernel takes 131071 bytes in one string of the environment; the runtime's prefix counts too.
+_PREFIX = "APPTAINERENV_"
+_MAX_STRING = 131071
+
+
+def check_env(pod: Mapping[str, Any]) -> list[PodError]:
+    """Every variable of a pod that cannot reach its container as it is written, in order.
+
+    Variables with ``valueFrom`` are judged by name alone. Wrong shapes outside ``env`` are left
+    to the field table.
+    """
+    spec = pod.get("spec")
+    found: list[PodError] = []
+    for group, containers in spec.items() if isinstance(spec, Mapping) else ():
+        if group in ("initContainers", "containers") and isinstance(containers, list):
+            for index, container in enumerate(containers):
+                if isinstance(container, Mapping):
+                    found += env_problems(container.get("env"), f"spec.{group}[{index}].env")
+    return found
+
+
+def env_problems(env: object, path: str) -> list[PodError]:
+    """`check_env` for one container's list."""
+    found: list[PodError] = []
+    for index, variable in enumerate(env if isinstance(env, list) else ()):
+        if isinstance(variable, Mapping):
+            problem = variable_problem(variable, f"{path}[{index}]")
+            if problem is not None:
+                found.append(problem)
+    return found
+
+
+def variable_problem(variable: Mapping[str, Any], path: str) -> PodError | None:
+    """`check_env` for one variable."""
+    return _name_problem(variable.get("name"), path) or _value_problem(variable, path)
+
+
+def is_env_name(name: str) -> bool:
+    """Would Kubernetes take this as a variable's name?"""
+    return _KUBERNETES_NAME.fullmatch(name) is not None
+
+
+def _name_problem(name: object, path: str) -> PodError | None:
+    where = f"{path}.name"
+    if name is None or name == "":
+        return Invalid(where, "is required")
+    if not isinstance(name, str):
+        return None  # the field table says so
+    if not is_env_name(name):
+        return Invalid(where, f"{name!r} is no variable name (printable ASCII without '=')")
+    if not _IDENTIFIER.fullmatch(name):
+        return Unsupported(where, f"{name!r} is no shell identifier; the runtime carries no other names")
+    if name in _READ_ONLY:
+        return Unsupported(where, f"the runtime sets {name} itself")
+    return None
+
+
+def _value_problem(variable: Mapping[str, Any], path: str) -> PodError | None:
+    """Values may be secrets: the reason never shows one."""
+    where, value = f"{path}.value", variable.get("value")
+    if not isinstance(value, str):
+        return None
+    name = variable["name"]
+    try:
+        size = len(f"{_PREFIX}{name}=".encode()) + len(value.encode())
+    except UnicodeEncodeError:
+        return Invalid(where, f"the value of {name} is no Unicode text (half a surrogate pair)")
+    if "\0" in value:
+        return Invalid(where, f"the value of {name} holds a NUL character, which no process can be given")
+    if "\r\n" in value:
+        return Unsupported(where, f"the value of {name} holds '\\r\\n'; the runtime would lose the '\\r'")
+    if size > _MAX_STRING:
+        most = _MAX_STRING - len(f"{_PREFIX}{name}=")
+        return Unsupported(where, f"the value of {name} is longer than the {most} bytes a node can take")
+    return None
+
+
+def words(key: str) -> Callable[[Any], str]:
+    """Names an unresolved reference: what it points at, never what stands there."""
+
+    def reason(value: Any) -> str:
+        return f"not resolved: {target(key, value)}"
+
+    return reason
+
+
+def target(key: str, reference: Any) -> str:
+    """A reference in words, as in ``key "a" of ConfigMap "b"``."""
+    get = reference.get if isinstance(reference, Mapping) else lambda _key: None
+    kind = "ConfigMap" if key.startswith("configMap") else "Secret"
+    match key:
+        case "configMapKeyRef" | "secretKeyRef":
+            return f'key "{get("key")}" of {kind} "{get("name")}"'
+        case "configMapRef" | "secretRef":
+            return f'{kind} "{get("name")}"'
+        case "fieldRef":
+            return f"field {get('fieldPath')}"
+        case "resourceFieldRef":
+            return f"resource {get('resource')}"
+        case _:
+            return f'key "{get("key")}" of a file in volume "{get("volumeName")}"'

@@ -1,0 +1,123 @@
+"""Field table: v1.PodSpec, v1.PodOS and v1.Volume."""
+
+from __future__ import annotations
+
+from slurmrest_adapter.translate.fields_model import (
+    Table,
+    done,
+    is_done,
+    is_idle,
+    is_refused,
+    no_effect,
+    refused,
+)
+
+_ONCE = "the containers run once: restarts are not yet carried"
+_SCHEDULER = "chose this node before the pod came here; Slurm chooses among its own"
+_ORDER = "orders pods that wait for a Kubernetes node; jobs wait by Slurm's own priority"
+_API_SERVER = "is the API server's own affair"
+
+POD_SPEC: Table = {
+    "activeDeadlineSeconds": done("int", "counts from the start of the job; Slurm's limit stands above it"),
+    "affinity": no_effect("map", _SCHEDULER),
+    "automountServiceAccountToken": no_effect("bool", "file volumes, and so tokens, are not yet carried"),
+    "containers": done("list", "all run side by side in one job", kind="Container"),
+    "dnsConfig": refused("map", "not yet carried: a container has its node's resolver"),
+    "dnsPolicy": no_effect(
+        "str",
+        "a container has its node's resolver",
+        is_done("Default", "a container has its node's resolver"),
+        is_refused("None", "needs dnsConfig, which is not yet carried"),
+    ),
+    "enableServiceLinks": no_effect("bool", "whoever sends the pod puts service variables into env"),
+    "ephemeralContainers": refused("list", "nothing can be added to a running job yet"),
+    "evictionResponders": no_effect("list", _API_SERVER),
+    "hostAliases": refused("list", "not yet carried: a container has its node's /etc/hosts"),
+    "hostIPC": refused("bool", "containers do not share the node's IPC namespace"),
+    "hostNetwork": no_effect("bool", "jobs are on the node's network in any case"),
+    "hostPID": refused("bool", "containers do not see the node's processes"),
+    "hostUsers": no_effect("bool", "a container has a user namespace in any case"),
+    "hostname": done("str", "the containers' host name"),
+    "hostnameOverride": refused("str", "not yet carried"),
+    "imagePullSecrets": refused("list", "not yet carried: images are pulled without credentials"),
+    "initContainers": done("list", "run one after the other, before the containers", kind="InitContainer"),
+    "nodeName": no_effect("str", "names the virtual node"),
+    "nodeSelector": no_effect(
+        "map", "selects the virtual node; nvidia.com/gpu.product also gives the GPU's type"
+    ),
+    "os": done("map", "by its name", kind="PodOS"),
+    "overhead": no_effect("map", "is the cost of a runtime class, and there is none here"),
+    "preemptionPolicy": no_effect("str", _ORDER),
+    "priority": no_effect("int", _ORDER),
+    "priorityClassName": no_effect("str", _ORDER),
+    "readinessGates": refused("list", "not yet carried: readiness has no conditions of others"),
+    "resourceClaims": refused("list", "devices come from Slurm's GRES alone"),
+    "resources": refused("map", "not yet carried for a whole pod: give each container its own"),
+    "restartPolicy": refused(
+        "str",
+        "must be Always, OnFailure or Never",
+        is_done("Never", "the containers run once"),
+        is_done("Always", _ONCE, note=True),
+        is_done("OnFailure", _ONCE, note=True),
+        default="Always",  # the author who wrote nothing should hear it too
+    ),
+    "runtimeClassName": refused("str", "the site's runtime is the only one"),
+    "schedulerName": no_effect("str", _SCHEDULER),
+    "schedulingGates": no_effect("list", "the API server holds the pod until they are gone"),
+    "schedulingGroup": refused("map", "pods of a group would not start together: each is its own job"),
+    "securityContext": done("map", "by its fields", kind="PodSecurityContext"),
+    "serviceAccount": no_effect("str", "is the old name of serviceAccountName"),
+    "serviceAccountName": done("str", "the identity map reads it"),
+    "setHostnameAsFQDN": refused("bool", "not yet carried: the host name is the short one"),
+    "shareProcessNamespace": refused("bool", "not yet carried: each container sees its own processes"),
+    "subdomain": no_effect("str", "names the pod in the cluster's DNS, which Slurm's nodes do not ask"),
+    "terminationGracePeriodSeconds": done("int", "is counted between TERM and KILL"),
+    "tolerations": no_effect("list", _SCHEDULER),
+    "topologySpreadConstraints": no_effect("list", _SCHEDULER),
+    "volumes": done("list", "by whether a container mounts it", kind="Volume"),
+}
+
+POD_OS: Table = {
+    "name": refused("str", "Slurm's nodes run Linux", is_idle("linux", "Slurm's nodes run Linux")),
+}
+
+SERVICE_ACCOUNT = "file volumes are not yet carried, so there is no service account token in the containers"
+VOLUME_REFUSED = "not yet carried; without effect where no container mounts it"
+
+VOLUME_SOURCES = (
+    "awsElasticBlockStore",
+    "azureDisk",
+    "azureFile",
+    "cephfs",
+    "cinder",
+    "configMap",
+    "csi",
+    "downwardAPI",
+    "emptyDir",
+    "ephemeral",
+    "fc",
+    "flexVolume",
+    "flocker",
+    "gcePersistentDisk",
+    "gitRepo",
+    "glusterfs",
+    "hostPath",
+    "image",
+    "iscsi",
+    "nfs",
+    "persistentVolumeClaim",
+    "photonPersistentDisk",
+    "portworxVolume",
+    "projected",
+    "quobyte",
+    "rbd",
+    "scaleIO",
+    "secret",
+    "storageos",
+    "vsphereVolume",
+)
+
+VOLUME: Table = {
+    "name": done("str", "mounts name it"),
+    **{source: refused("map", VOLUME_REFUSED) for source in VOLUME_SOURCES},
+}
