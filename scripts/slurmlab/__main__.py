@@ -156,5 +156,8 @@ if __name__ == "__main__":
     except LabError as error:
         print(f"slurm-lab: {error}", file=sys.stderr)
         sys.exit(1)
+    except (OSError, subprocess.CalledProcessError) as error:
+        print(f"slurm-lab: {error}", file=sys.stderr)
+        sys.exit(1)
     except KeyboardInterrupt:
         sys.exit(130)

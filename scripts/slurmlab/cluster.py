@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from . import accounts, images, releases
-from .daemons import Daemon, Supervisor, clear_run_directories, daemons
+from .daemons import Daemon, Supervisor, check_port, clear_run_directories, daemons
 from .furniture import furnish, write_configuration
 from .layout import Lab, locked
 from .namespace import wait_until
@@ -50,6 +50,7 @@ def _begin(supervisor: Supervisor) -> None:
     for daemon in daemons(lab):  # those outside the PID namespace outlive it
         if daemon.pid_file is None:
             supervisor.stop(daemon)
+        check_port(daemon)
     unpack_root(lab)
     lab.remember()
     (lab.run / "complete").unlink(missing_ok=True)

@@ -182,11 +182,7 @@ class Supervisor:
         """Start a daemon and wait until it answers; False if it ran already. Raises LabError with its log."""
         if self.pid(daemon) is not None:
             return False
-        if daemon.port is not None and answers(daemon.port):
-            raise LabError(
-                f"{daemon.name}: something else listens on 127.0.0.1:{daemon.port}",
-                hint="end it, or give this lab other ports with --name and --port-base",
-            )
+        check_port(daemon)
         for stale in (daemon.pid_file, daemon.socket):
             if stale:
                 self.host_path(stale).unlink(missing_ok=True)
@@ -251,6 +247,15 @@ class Supervisor:
     def why(self, daemon: Daemon) -> str:
         """Return the end of a daemon's log."""
         return tail(self.host_path(daemon.log))
+
+
+def check_port(daemon: Daemon) -> None:
+    """Raise LabError if the port of a daemon that does not run is taken."""
+    if daemon.port is not None and answers(daemon.port):
+        raise LabError(
+            f"{daemon.name}: something else listens on 127.0.0.1:{daemon.port}",
+            hint="end it, or give this lab other ports with --name and --port-base",
+        )
 
 
 def answers(port: int) -> bool:

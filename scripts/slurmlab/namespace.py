@@ -154,7 +154,7 @@ class Namespace:
     ) -> list[str]:
         """Return the command line that runs `argv` inside as that user with a clean, login-like environment.
 
-        With `login` the directory is the user's home. Raises LabError if the lab is not up or the user unknown.
+        With `login` the directory is the user's home. Raises LabError if lab or user are not there.
         """
         init = self.init_pid()
         if init is None:

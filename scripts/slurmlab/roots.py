@@ -84,9 +84,10 @@ def _make(release: releases.Release, path: Path) -> tuple[Path, str]:
     pins = "".join(f"Package: *\nPin: release n={s}\nPin-Priority: 100\n\n" for s in release.extra_suites)
     pin_file = path.with_suffix(f".pins.{os.getpid()}")
     pin_file.write_text(pins)
+    place_pins = f'd="$1/etc/apt/preferences.d"; mkdir -p "$d" && cp {shlex.quote(str(pin_file))} "$d/lab"'
     command = [
         *("mmdebstrap", "--mode=root", "--variant=minbase", "--format=directory"),
-        f'--setup-hook=d="$1/etc/apt/preferences.d"; mkdir -p "$d" && cp {shlex.quote(str(pin_file))} "$d/lab"',
+        f"--setup-hook={place_pins}",
         '--aptopt=APT::Install-Recommends "false"',
         # A release file may be past its date on a machine whose clock runs ahead; signatures stay checked.
         '--aptopt=Acquire::Check-Valid-Until "false"',
