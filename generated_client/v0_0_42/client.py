@@ -7,6 +7,7 @@ No identity, retry or logging is in here. Who asks is said in the headers of eac
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, Protocol, TypeVar
 
 import requests
@@ -15,6 +16,7 @@ from .errors import UnexpectedResponse
 from .types import Unset
 
 JSON = "application/json"
+SCALARS = frozenset({"str", "int", "float", "bool", "Any"})
 
 
 @dataclass(frozen=True)
@@ -139,19 +141,38 @@ def decode(response: requests.Response, model: type[M]) -> M:
     )
 
 
-def misfit(model: Any) -> str | None:
-    """The dotted place of a value that a model let through although it is not of the declared shape, or None."""
-    for attribute in type(model).__attrs_attrs__:
-        name = attribute.name
-        if name == "additional_properties":
+@cache
+def shapes(model: Any) -> tuple[tuple[str, bool, bool], ...]:
+    """Of each declared field of a model: its name, whether it is a list, whether its values are models."""
+    found: list[tuple[str, bool, bool]] = []
+    for attribute in model.__attrs_attrs__:
+        if attribute.name == "additional_properties":
             continue
+        (declared,) = set(str(attribute.type).split(" | ")) - {"None", "Unset"}
+        inner = declared.removeprefix("list[").removesuffix("]")
+        found.append((attribute.name, inner != declared, inner not in SCALARS))
+    return tuple(found)
+
+
+def misfit(model: Any) -> str | None:
+    """The dotted place of a value that a model let through although it is not of the declared shape, or None.
+
+    Looks at lists and objects only: a number in place of a text is left to the reader.
+    """
+    for name, is_list, is_model in shapes(model.__class__):
         value = getattr(model, name)
-        for item in value if isinstance(value, list) else (value,):
-            if isinstance(item, dict) or (item is None and item is not value):
-                return str(name)
-            if hasattr(type(item), "__attrs_attrs__") and (inner := misfit(item)):
+        if value is None or isinstance(value, Unset):
+            continue
+        if isinstance(value, list) is not is_list:
+            return name
+        for item in value if is_list else (value,):
+            if hasattr(item, "additional_properties") is not is_model or isinstance(item, (dict, list)):
+                return name
+            if is_model and (inner := misfit(item)):
                 return f"{name}.{inner}"
+            if item is None:
+                return name
     return None
 
 
-__all__ = ("Client", "Request", "decode", "load", "misfit", "query")
+__all__ = ("Client", "Request", "decode", "load", "query")

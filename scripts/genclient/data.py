@@ -55,8 +55,7 @@ class Repair:
     args: dict[str, Any] = field(default_factory=dict)
 
     def __str__(self) -> str:
-        target = self.args.get("schema") or self.args.get("operation") or self.args.get("into")
-        return self.kind + (f" {target}" if target else "")
+        return " ".join([self.kind, *(str(v) for v in self.args.values() if isinstance(v, str))])
 
 
 @dataclass(frozen=True)

@@ -12,15 +12,15 @@ from ...types import UNSET, Unset
 
 def get_request(
     *,
-    account: str | Unset = UNSET,
-    cluster: str | Unset = UNSET,
+    account: list[str] | Unset = UNSET,
+    cluster: list[str] | Unset = UNSET,
     show_duplicates: str | Unset = UNSET,
     skip_steps: str | Unset = UNSET,
     disable_truncate_usage_time: str | Unset = UNSET,
     usage_time_as_submit_time: str | Unset = UNSET,
     job_name: list[str] | Unset = UNSET,
-    partition: str | Unset = UNSET,
-    qos: str | Unset = UNSET,
+    partition: list[str] | Unset = UNSET,
+    qos: list[str] | Unset = UNSET,
     state: list[str] | Unset = UNSET,
     step: list[str] | Unset = UNSET,
     end_time: str | Unset = UNSET,
@@ -30,15 +30,15 @@ def get_request(
 ) -> Request:
     """The request as data, without sending it.
 
-    account: CSV account list
-    cluster: CSV cluster list
+    account: repeated for several values
+    cluster: repeated for several values
     show_duplicates: Include duplicate job entries
     skip_steps: Exclude job step details
     disable_truncate_usage_time: Do not truncate the time to usage_start and usage_end
     usage_time_as_submit_time: Use usage_time as the submit_time of the job
     job_name: repeated for several values
-    partition: CSV partition name list
-    qos: CSV QOS name list
+    partition: repeated for several values
+    qos: repeated for several values
     state: repeated for several values
     step: repeated for several values
     end_time: Usage end (UNIX timestamp)
@@ -79,15 +79,15 @@ def parse(response: requests.Response) -> OpenapiSlurmdbdJobsResp:
 def sync(
     client: Client,
     *,
-    account: str | Unset = UNSET,
-    cluster: str | Unset = UNSET,
+    account: list[str] | Unset = UNSET,
+    cluster: list[str] | Unset = UNSET,
     show_duplicates: str | Unset = UNSET,
     skip_steps: str | Unset = UNSET,
     disable_truncate_usage_time: str | Unset = UNSET,
     usage_time_as_submit_time: str | Unset = UNSET,
     job_name: list[str] | Unset = UNSET,
-    partition: str | Unset = UNSET,
-    qos: str | Unset = UNSET,
+    partition: list[str] | Unset = UNSET,
+    qos: list[str] | Unset = UNSET,
     state: list[str] | Unset = UNSET,
     step: list[str] | Unset = UNSET,
     end_time: str | Unset = UNSET,
