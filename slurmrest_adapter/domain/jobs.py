@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +71,37 @@ class JobInfo:
     time_limit_minutes: int | None = None
     submit_time: int | None = None
     start_time: int | None = None
-    end_time: int | None = None
+    end_time: int | None = None  # expected while it runs
     cluster: str = ""
+    uid: int | None = None
+    gid: int | None = None
+    dependency: str = ""
+
+    @classmethod
+    def from_dict(cls, raw: Mapping[str, Any]) -> JobInfo:
+        """The inverse of `dataclasses.asdict`, after a way through JSON."""
+        values = dict(raw)
+        values["states"] = tuple(values["states"])
+        values["gres"] = tuple(values.get("gres", ()))
+        for key in ("exit_code", "derived_exit_code"):
+            code = dict(values.get(key) or {})
+            values[key] = ExitCode(**{**code, "status": tuple(code.get("status", ()))})
+        return cls(**values)
+
+
+@dataclass(frozen=True, slots=True)
+class FoundJob:
+    """A job found by its name, in slurmctld or slurmdbd.
+
+    slurmdbd knows a job's comment only after the job's end, so an empty one proves nothing.
+    """
+
+    job_id: int
+    states: tuple[str, ...]
+    name: str
+    user: str = ""
+    comment: str = ""
+    submit_time: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

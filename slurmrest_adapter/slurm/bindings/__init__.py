@@ -1,0 +1,1 @@
+"""One small binding per API version; only these know the generated client."""

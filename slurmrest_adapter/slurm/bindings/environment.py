@@ -1,0 +1,27 @@
+"""The environment a job starts with, the same in every API version."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from slurmrest_adapter.domain.errors import Invalid
+
+_LEAST = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LANG": "C.UTF-8"}
+# A token in here would be readable by all that the job starts, and kept by slurmdbd.
+_NEVER = frozenset({"SLURM_JWT"})
+
+
+def environment_list(environment: Mapping[str, str]) -> list[str]:
+    """``NAME=value`` entries, sorted; PATH and LANG are added when missing.
+
+    Slurm inherits nothing and refuses an empty list.
+
+    Raises:
+        Invalid: a name is empty, holds ``=`` or NUL, or may never be sent; or a value holds NUL.
+    """
+    for name, value in environment.items():
+        if not name or "=" in name or "\0" in name or name in _NEVER:
+            raise Invalid(f"environment[{name!r}]", "cannot be a variable of the job's environment")
+        if "\0" in value:
+            raise Invalid(f"environment[{name!r}]", "the value holds a NUL")
+    return [f"{name}={value}" for name, value in sorted({**_LEAST, **environment}.items())]

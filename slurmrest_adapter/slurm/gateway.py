@@ -1,0 +1,297 @@
+"""The room's face: questions and commands to Slurm, each as the right user.
+
+One gateway serves all users from one pool of connections. Who asks is in the headers of each call
+and kept nowhere, so one user's identity cannot stick to another's call.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Collection, Iterable
+from typing import TypeVar
+
+import requests
+
+from slurmrest_adapter.domain.errors import (
+    Incompatible,
+    MaybeAccepted,
+    NotFound,
+    RefusedIdentity,
+    Rejected,
+    SlurmError,
+    Unavailable,
+)
+from slurmrest_adapter.domain.jobs import (
+    AccountingRecord,
+    FoundJob,
+    JobInfo,
+    JobRef,
+    JobState,
+    NodeInfo,
+    PartitionInfo,
+    Ping,
+)
+from slurmrest_adapter.domain.jobspec import JobSpec
+from slurmrest_adapter.slurm import answers, negotiate
+from slurmrest_adapter.slurm.bindings.base import Binding, Operation
+from slurmrest_adapter.slurm.session import AnswerLost, Session
+from slurmrest_adapter.slurm.tokens import TokenSource
+
+T = TypeVar("T")
+_log = logging.getLogger(__name__)
+
+# Names that Slurm's own sig_name2num knows. Any other one kills the job (facts, "Cancel").
+SIGNALS = frozenset(
+    ("HUP", "INT", "QUIT", "ABRT", "KILL", "ALRM", "TERM", "USR1", "USR2")
+    + ("URG", "CONT", "STOP", "TSTP", "TTIN", "TTOU")
+)
+# Above this many ids the answer for all jobs costs less than the filter, and the request line
+# nears the 8 kB at which proxies stop (facts, "Follow").
+_FILTER_AT_MOST = 400
+# Ping proves nothing about its asker, so with minted tokens anybody may ask.
+_ANYBODY = "nobody"
+
+
+class Gateway:
+    """Slurm through slurmrestd; see `base.SlurmGateway` for what each method promises.
+
+    Args:
+        session: the connections.
+        tokens: where tokens come from.
+        api_version: ``auto`` or one version.
+        service_user: asks the bulk questions; None leaves them to the user named in the call.
+        never_as: names that jobs never run as.
+        min_uid: least uid a job may run as, where the uid is known.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        tokens: TokenSource,
+        *,
+        api_version: str = "auto",
+        service_user: str | None = None,
+        never_as: Collection[str] = ("root", "slurm"),
+        min_uid: int = 1000,
+    ) -> None:
+        if api_version != "auto":
+            negotiate.load(api_version)  # a misspelt version stops the start, not the first pod
+        self._session = session
+        self._tokens = tokens
+        self._api_version = api_version
+        self._service_user = service_user
+        self._never_as = frozenset(never_as)
+        self._min_uid = min_uid
+        self._lock = threading.Lock()
+        self._chosen: Binding | None = None
+
+    @property
+    def api_version(self) -> str | None:
+        """The version that is spoken; None before the first call in ``auto``."""
+        return self._chosen.version if self._chosen else None
+
+    def token_expires(self, user: str | None = None) -> float | None:
+        """POSIX seconds at which the present token of `user` ends; None if that is not known."""
+        return self._tokens.expires(user or self._service_user)
+
+    def close(self) -> None:
+        """Closes the idle connections."""
+        self._session.close()
+
+    def ping(self) -> Ping:
+        """Whether slurmctld answers."""
+        user = self._service_user or (_ANYBODY if self._tokens.needs_user else None)
+        return self._ask(self._binding(user).ping(), user)
+
+    def partitions(self, user: str | None = None) -> list[PartitionInfo]:
+        """All partitions that the asker may see."""
+        asker = self._service_user or user
+        return self._ask(self._binding(asker).partitions(), asker)
+
+    def nodes(self, user: str | None = None) -> list[NodeInfo]:
+        """All nodes that the asker may see."""
+        asker = self._service_user or user
+        return self._ask(self._binding(asker).nodes(), asker)
+
+    def submit(self, spec: JobSpec, script: str) -> JobRef:
+        """Submits as `spec.user`; a job id is the only proof that there is a job."""
+        self._may_run(spec)
+        binding = self._binding(spec.user)
+        # Without a token the listener decides whose the job is; with the owner named in it Slurm
+        # refuses any other, instead of running the pod as slurmrestd's own user.
+        operation = binding.submit(spec, script, name_owner=not self._tokens.says_who)
+        try:
+            response = self._send(operation, spec.user)
+            return self._submitted(operation, response, spec.user)
+        except AnswerLost as lost:
+            words = str(lost)
+        raise MaybeAccepted(f"the job may have been accepted: {words}")
+
+    def job(self, job_id: int, user: str | None = None) -> JobInfo:
+        """A job in full."""
+        asker = user or self._service_user
+        found = self._ask(self._binding(asker).job(_positive(job_id)), asker)
+        for row in found:
+            if row.job_id == job_id:
+                return row
+        raise NotFound(answers.NO_SUCH_JOB, f"slurmctld does not show job {job_id}")
+
+    def states(self, job_ids: Collection[int] | None = None, user: str | None = None) -> dict[int, JobState]:
+        """State words by job id."""
+        asker = self._service_user or user
+        wanted = None if job_ids is None else {_positive(job_id) for job_id in job_ids}
+        if wanted is not None and not wanted:
+            return {}
+        filtered = sorted(wanted) if wanted and len(wanted) <= _FILTER_AT_MOST else None
+        found = self._ask(self._binding(asker).states(filtered), asker)
+        if wanted is None:
+            return found
+        return {job_id: state for job_id, state in found.items() if job_id in wanted}
+
+    def cancel(self, job_id: int, user: str) -> None:
+        """Cancels as `user`; a job that has ended already is a success."""
+        self._kill(job_id, user)
+
+    def signal(self, job_id: int, signal_name: str, user: str, batch_only: bool = True) -> None:
+        """Sends a signal to the batch process, or to it and all steps."""
+        name = signal_name.removeprefix("SIG")
+        if name not in SIGNALS:
+            raise ValueError(f"{signal_name!r} is no signal that Slurm knows; it would kill the job")
+        self._kill(job_id, user, signal=name, flags="BATCH_JOB" if batch_only else "FULL_JOB")
+
+    def accounting(self, job_id: int, user: str | None = None) -> AccountingRecord | None:
+        """What slurmdbd keeps of the latest run under this id."""
+        asker = user or self._service_user
+        found = self._ask(self._binding(asker).accounting(_positive(job_id)), asker)
+        # Compared, since slurmdbd ignores filters it does not like and then answers with others.
+        same = [record for record in found if record.job_id == job_id]
+        return max(same, key=_recency, default=None)
+
+    def find_by_name(self, name: str, user: str, since: int | None = None) -> list[FoundJob]:
+        """Asks slurmdbd, and slurmctld when that found nothing or could not be asked.
+
+        slurmdbd is quick, but on 24.11 does not show held jobs; slurmctld has them all, at the
+        price of the whole list.
+        """
+        binding = self._binding(user)
+        found: list[FoundJob] = []
+        forgotten_unknown: SlurmError | None = None
+        try:
+            # slurmdbd's own default is since midnight.
+            found = self._ask(binding.accounting_by_name(name, user, since or 1), user)
+        except Unavailable as error:
+            forgotten_unknown = error
+        found = _named(found, name, user)
+        if not found:
+            found = _named(self._ask(binding.jobs(), user), name, user)
+        if not found and forgotten_unknown is not None:
+            raise Unavailable(f"cannot prove that there is no job {name}: {forgotten_unknown}")
+        return found
+
+    def _may_run(self, spec: JobSpec) -> None:
+        if spec.user in self._never_as:
+            raise RefusedIdentity("user", f"jobs never run as {spec.user}")
+        if spec.uid is not None and spec.uid < self._min_uid:
+            raise RefusedIdentity("uid", f"{spec.uid} is below identity.min_uid ({self._min_uid})")
+        if not self._tokens.says_who and (spec.uid is None or spec.gid is None):
+            raise RefusedIdentity(
+                "uid",
+                f"without tokens, uid and gid of {spec.user} must be known, or the job could be another's",
+            )
+
+    def _submitted(
+        self, operation: Operation[JobRef | None], response: requests.Response, user: str
+    ) -> JobRef:
+        said = answers.submitted(response)
+        ref = operation.read(response) if said is not None else None
+        if ref is not None and said is not None:
+            errors = tuple(row.words for row in said.error_rows)
+            warnings = tuple(dict.fromkeys((*said.warning_words, *errors)))
+            return JobRef(ref.job_id, warnings=warnings, message=ref.message)
+        found = self._check(response, user)
+        raise Rejected(0, "; ".join(found.warning_words) or "answered without a job id and without a word")
+
+    def _kill(self, job_id: int, user: str, *, signal: str | None = None, flags: str | None = None) -> None:
+        operation = self._binding(user).kill(_positive(job_id), signal=signal, flags=flags)
+        try:
+            failed = self._ask(operation, user)
+        except Rejected as error:
+            if error.number == answers.ALREADY_DONE:
+                return
+            raise
+        for row in failed:
+            if row.number != answers.ALREADY_DONE:
+                raise answers.row_error(
+                    answers.ErrorRow(error_number=row.number, error=row.words), path=operation.path
+                )
+
+    def _ask(self, operation: Operation[T], user: str | None) -> T:
+        response = self._send(operation, user)
+        self._check(response, user)
+        return operation.read(response)
+
+    def _send(self, operation: Operation[T], user: str | None) -> requests.Response:
+        return self._session.send(
+            operation.method,
+            operation.path,
+            params=operation.params,
+            body=operation.body,
+            headers=self._identity(user),
+            repeatable=operation.repeatable,
+        )
+
+    def _identity(self, user: str | None) -> dict[str, str]:
+        """The headers that say who asks, for one call."""
+        if user is not None and not (user.isascii() and user.isprintable() and user.split() == [user]):
+            raise RefusedIdentity("user", f"{user!r} cannot be a Slurm user's name")
+        token = self._tokens.token(user)
+        if token is None:
+            return {}
+        headers = {answers.TOKEN_HEADER: token.reveal()}
+        if user is not None:
+            headers[answers.USER_HEADER] = user
+        return headers
+
+    def _check(self, response: requests.Response, user: str | None) -> answers.Envelope:
+        try:
+            return answers.check(response, source=self._tokens, user=user, ours=negotiate.OURS)
+        except Incompatible:
+            with self._lock:
+                self._chosen = None  # slurmrestd may have been upgraded: negotiate anew next time
+            raise
+
+    def _binding(self, user: str | None) -> Binding:
+        chosen = self._chosen
+        if chosen is not None:
+            return chosen
+        with self._lock:
+            if self._chosen is None:
+                self._chosen = negotiate.choose(self._api_version, lambda v: self._serves(v, user))
+                _log.info("slurmrestd is spoken to in %s", self._chosen.version)
+            return self._chosen
+
+    def _serves(self, version: str, user: str | None) -> bool:
+        response = self._session.send(
+            "GET", f"/slurm/{version}/ping/", headers=self._identity(user), repeatable=True
+        )
+        try:
+            answers.check(response, source=self._tokens, user=user, ours=negotiate.OURS)
+        except Incompatible:
+            return False
+        return True
+
+
+def _positive(job_id: int) -> int:
+    if job_id <= 0:
+        raise ValueError(f"{job_id} is no job id")
+    return job_id
+
+
+def _named(jobs: Iterable[FoundJob], name: str, user: str) -> list[FoundJob]:
+    """Exactly these; slurmctld leaves the user out where it cannot resolve the uid."""
+    return [job for job in jobs if job.name == name and job.user in (user, "")]
+
+
+def _recency(record: AccountingRecord) -> tuple[int, int, int]:
+    return (record.submit_time or 0, record.restart_count, record.start_time or 0)
