@@ -83,6 +83,10 @@ class Store(Protocol):
         """Pods by UID, job id, ``namespace/name`` or name; newest first."""
         ...
 
+    def pods(self, ended: bool = False) -> list[PodRecord]:
+        """Every pod that has not ended, or every pod; newest first."""
+        ...
+
     def story(self, uid: str) -> list[StoryLine]:
         """A pod's story, oldest line first."""
         ...

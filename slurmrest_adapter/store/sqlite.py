@@ -121,6 +121,16 @@ class SqliteStore:
         )
         return [_record(row) for row in rows]
 
+    def pods(self, ended: bool = False) -> list[PodRecord]:
+        """See `Store.pods`."""
+        over = () if ended else (str(Stage.ENDED), str(Stage.REFUSED))
+        marks = ", ".join("?" * len(over))
+        rows = self._connection().execute(
+            f"SELECT {', '.join(_COLUMNS)} FROM pods WHERE stage NOT IN ({marks}) ORDER BY created DESC",  # noqa: S608
+            over,
+        )
+        return [_record(row) for row in rows]
+
     def story(self, uid: str) -> list[StoryLine]:
         """See `Store.story`."""
         rows = self._connection().execute(

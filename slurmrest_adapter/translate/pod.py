@@ -61,7 +61,7 @@ def translate(pod: PodView, owner: Ownership, site: Site, key: bytes, directory:
     Raises:
         Invalid, Unsupported: by field; the first in the pod's order.
     """
-    checked = fields.check(pod.raw)
+    checked = fields.check(pod.raw, site.run_as_user)
     if checked.refused:
         raise checked.refused[0]
     needs = resources.of_pod(pod, site)

@@ -1,0 +1,98 @@
+"""The JSON documents of ``--output json``; docs/json.md describes them, golden files hold them.
+
+Fields are only ever added within a schema's version. Times are RFC 3339, memory is MiB, other
+durations are seconds; what is not known is null, never left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from slurmrest_adapter.store.base import StoryLine
+from slurmrest_adapter.tracking.driver.follow import Seen
+from slurmrest_adapter.translate.status import rfc3339
+
+POD = "slurmrest-adapter/pod/v1"
+PODS = "slurmrest-adapter/pods/v1"
+ERROR = "slurmrest-adapter/error/v1"
+
+_USAGE = (
+    "source", "elapsed_seconds", "wait_seconds", "gpus", "gpu_seconds", "cpus", "cpu_seconds",
+    "cpu_used_seconds", "memory_mib", "max_rss_mib", "energy_joules",
+)  # fmt: skip
+
+
+def pod(seen: Seen, story: Sequence[StoryLine] = ()) -> dict[str, Any]:
+    """One pod: what Kubernetes would say, the Slurm job behind it, its usage and its story."""
+    record, status = seen.record, seen.status
+    return {
+        "schema": POD,
+        "uid": record.uid,
+        "namespace": record.namespace,
+        "name": record.name,
+        "phase": status.phase,
+        "reason": status.reason or None,
+        "message": status.message,
+        "exitCode": status.exit_code,
+        "warnings": list(record.warnings),
+        "initContainers": [_container(c, record.runner) for c in status.init_containers],
+        "containers": [_container(c, record.runner) for c in status.containers],
+        "job": _job(seen),
+        "usage": {key: record.usage.get(key) for key in _USAGE} if record.usage else None,
+        "story": [{"time": rfc3339(line.time), "event": line.event, "text": line.text} for line in story],
+    }
+
+
+def pods(seen: Sequence[Seen]) -> dict[str, Any]:
+    """Several pods, without their stories."""
+    return {"schema": PODS, "pods": [pod(one) for one in seen]}
+
+
+def error(message: str, field: str | None = None) -> dict[str, Any]:
+    """Why nothing came of it."""
+    return {"schema": ERROR, "error": message, "field": field}
+
+
+def _job(seen: Seen) -> dict[str, Any] | None:
+    record, job = seen.record, seen.record.job
+    if record.job_id is None:
+        return None
+    code = job.get("exit_code") or {}
+    return {
+        "id": record.job_id,
+        "name": record.spec["name"],
+        "cluster": record.cluster,
+        "user": record.user,
+        "account": job.get("account") or record.spec.get("account"),
+        "partition": job.get("partition") or record.spec.get("partition"),
+        "state": list(job.get("states") or ()),
+        "standing": seen.standing.kind.value,
+        "reason": job.get("reason") or None,
+        "exitCode": {"returnCode": code.get("return_code"), "signal": code.get("signal")},
+        "node": seen.status.node or None,
+        "gpus": list(seen.status.gpus),
+        "restarts": record.restart_count,
+        "submitTime": rfc3339(job.get("submit_time")) or None,
+        "startTime": seen.status.start_time or None,
+        "endTime": (rfc3339(job.get("end_time")) or None) if seen.standing.ended else None,
+    }
+
+
+def _container(status: Mapping[str, Any], runner: Mapping[str, Any]) -> dict[str, Any]:
+    (kind, detail), *_ = status["state"].items()
+    gpus = next((c.get("gpus") for c in runner.get("containers", ()) if c["name"] == status["name"]), None)
+    return {
+        "name": status["name"],
+        "image": status["image"],
+        "imageID": status["imageID"] or None,
+        "state": kind,
+        "reason": detail.get("reason"),
+        "message": detail.get("message"),
+        "exitCode": detail.get("exitCode"),
+        "signal": detail.get("signal"),
+        "startedAt": detail.get("startedAt"),
+        "finishedAt": detail.get("finishedAt"),
+        "restarts": status["restartCount"],
+        "gpus": [int(index) for index in gpus or ()],
+    }

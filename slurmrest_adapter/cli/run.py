@@ -1,0 +1,100 @@
+"""``slurmrest-adapter run``."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from slurmrest_adapter.cli import documents, manifest, show
+from slurmrest_adapter.cli.build import build
+from slurmrest_adapter.cli.errors import INTERRUPTED, OURS, guarded
+from slurmrest_adapter.cli.options import output_option
+from slurmrest_adapter.cli.streams import Streams
+from slurmrest_adapter.tracking.driver.deps import Deps
+from slurmrest_adapter.tracking.driver.follow import Follower, Seen
+from slurmrest_adapter.tracking.driver.submit import submit
+
+# The first seconds are when something happens; a job that queues for hours is asked less often.
+_QUICK_SECONDS = 20.0
+_QUICK, _SLOW = 0.25, 2.0
+
+
+@click.command()
+@click.argument("file", metavar="FILE")
+@click.option("--detach", is_flag=True, help="Submit, print the pod and return.")
+@output_option
+@click.pass_obj
+def run(config: Path | None, file: str, detach: bool, output: str) -> None:
+    """Run the pod in FILE (YAML or JSON, '-' is standard input) and follow it to its end.
+
+    FILE holds one Pod, and any ConfigMaps and Secrets that its variables refer to. Exits with the
+    code of the first container that failed; 125 is an error of our own. Interrupting leaves the
+    pod running.
+
+    \b
+    Example: slurmrest-adapter run pod.yaml
+             slurmrest-adapter run --detach --output json - < pod.yaml
+    """
+    # No look at slurmrestd before the file is known to be good.
+    pod = guarded(output, lambda: manifest.pod_of(manifest.read(file)))
+    deps = guarded(output, lambda: build(config))
+    record = guarded(output, lambda: submit(deps, pod))
+    where = f"pod {record.namespace}/{record.name} (uid {record.uid})"
+    _say(f"{where}: Slurm job {record.job_id} as {record.user}")
+    for note in (*record.warnings, *record.skeleton.get("notes", ())):
+        _say(f"note: {note}")
+    follower = Follower(deps, record.uid)
+    if detach:
+        _show(deps, follower.look(), output)
+        return
+    try:
+        seen = _follow(deps, follower, output)
+    except KeyboardInterrupt:
+        _say(f"left running; slurmrest-adapter delete {record.uid} ends it")
+        sys.exit(INTERRUPTED)
+    _show(deps, seen, output)
+    code = seen.status.exit_code
+    sys.exit(OURS if code is None else code)
+
+
+def _follow(deps: Deps, follower: Follower, output: str) -> Seen:
+    """Until the end is written: progress to standard error, the containers' logs to standard output."""
+    begun = deps.clock()
+    told = ""
+    seen = follower.look()
+    streams = Streams(deps, seen.record, to_stderr=output == "json")
+    try:
+        while True:
+            now = _progress(seen)
+            if now != told:
+                _say(now)
+                told = now
+            if seen.closed:
+                return seen
+            quick = deps.clock() - begun < _QUICK_SECONDS or seen.standing.ended
+            deps.sleep(_QUICK if quick else _SLOW)
+            seen = follower.look()
+    finally:
+        streams.finish()
+
+
+def _progress(seen: Seen) -> str:
+    """What is so now, in one line; a new line is printed when it changes."""
+    status = seen.status
+    text = f"{status.phase}: {status.message}"
+    if status.phase == "Running" and seen.record.spec.get("gpus"):
+        text += f", GPUs {show.indices(status.gpus)}"
+    return text
+
+
+def _show(deps: Deps, seen: Seen, output: str) -> None:
+    if output == "json":
+        show.json_document(documents.pod(seen, deps.store.story(seen.record.uid)))
+    else:
+        show.pod(seen)
+
+
+def _say(text: str) -> None:
+    click.echo(text, err=True)

@@ -1,0 +1,125 @@
+"""What a job used, closed once at its end.
+
+slurmdbd's record is the account that counts. Where there is none (no slurmdbd, or it cannot be
+asked) the same numbers are taken from what was observed, and the record says so: `source` is
+``slurmdbd`` or ``observed``, never a guess that looks like an account.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from slurmrest_adapter.domain.jobs import AccountingRecord, JobInfo
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """A job's usage.
+
+    Attributes:
+        source: ``slurmdbd`` or ``observed``.
+        elapsed_seconds: from start to end.
+        wait_seconds: from submit to start; None when it never started.
+        gpus: GPUs allotted; gpu_seconds is that times the elapsed seconds.
+        cpus, cpu_seconds: the same for CPUs (allotted, not used).
+        cpu_used_seconds: user and system time over all steps; None when nobody counted.
+        memory_mib: MiB allotted.
+        max_rss_mib: the largest task's peak, as the site's sampling saw it; None when nobody did.
+        energy_joules: None where the site does not measure it.
+    """
+
+    source: str
+    elapsed_seconds: int
+    wait_seconds: int | None
+    gpus: int
+    gpu_seconds: int
+    cpus: int
+    cpu_seconds: int
+    memory_mib: int
+    cpu_used_seconds: float | None = None
+    max_rss_mib: int | None = None
+    energy_joules: int | None = None
+
+    def words(self) -> str:
+        """One line for people."""
+        parts = [f"{self.gpu_seconds} GPU-seconds" if self.gpus else "no GPU"]
+        parts.append(f"{self.cpu_seconds} CPU-seconds allotted")
+        if self.cpu_used_seconds is not None:
+            parts.append(f"{self.cpu_used_seconds:.1f} used")
+        parts.append(f"{self.elapsed_seconds} s elapsed")
+        if self.wait_seconds is not None:
+            parts.append(f"{self.wait_seconds} s queued")
+        return ", ".join(parts) + f" ({self.source})"
+
+
+def from_record(record: AccountingRecord) -> Usage:
+    """Usage from slurmdbd's record."""
+    return _usage(
+        "slurmdbd",
+        record.elapsed_seconds,
+        record.submit_time,
+        record.start_time,
+        record.tres_allocated,
+        cpu_used_seconds=record.cpu_user_seconds + record.cpu_system_seconds,
+        max_rss_mib=record.max_rss_mib,
+        energy_joules=record.energy_joules,
+    )
+
+
+def from_job(job: JobInfo) -> Usage:
+    """Usage from the job as it was last seen, for sites whose slurmdbd cannot be asked."""
+    elapsed = 0
+    if job.start_time and job.end_time:
+        elapsed = max(0, job.end_time - job.start_time)
+    return _usage("observed", elapsed, job.submit_time, job.start_time, tres(job.tres_allocated))
+
+
+def tres(text: str) -> dict[str, int]:
+    """Slurm's TRES string: ``cpu=4,mem=8G,gres/gpu:a100=2`` → numbers, memory in MiB."""
+    found: dict[str, int] = {}
+    scale = {"K": 1 / 1024, "M": 1, "G": 1024, "T": 1024**2, "P": 1024**3}
+    for part in text.split(","):
+        name, equals, value = part.partition("=")
+        if not equals or not value:
+            continue
+        unit = scale.get(value[-1].upper())
+        try:
+            number = float(value[:-1]) * unit if unit else float(value)
+        except ValueError:
+            continue
+        found[name] = int(number)
+    return found
+
+
+def gpu_count(allocated: Mapping[str, int]) -> int:
+    """GPUs in a TRES map: the untyped sum where the site accounts it, else the typed ones."""
+    if "gres/gpu" in allocated:
+        return allocated["gres/gpu"]
+    return sum(count for name, count in allocated.items() if name.startswith("gres/gpu:"))
+
+
+def _usage(
+    source: str,
+    elapsed: int,
+    submit: int | None,
+    start: int | None,
+    allocated: Mapping[str, int],
+    cpu_used_seconds: float | None = None,
+    max_rss_mib: int | None = None,
+    energy_joules: int | None = None,
+) -> Usage:
+    gpus, cpus = gpu_count(allocated), allocated.get("cpu", 0)
+    return Usage(
+        source=source,
+        elapsed_seconds=elapsed,
+        wait_seconds=max(0, start - submit) if start and submit else None,
+        gpus=gpus,
+        gpu_seconds=gpus * elapsed,
+        cpus=cpus,
+        cpu_seconds=cpus * elapsed,
+        memory_mib=allocated.get("mem", 0),
+        cpu_used_seconds=cpu_used_seconds,
+        max_rss_mib=max_rss_mib,
+        energy_joules=energy_joules,
+    )

@@ -1,0 +1,37 @@
+"""What the driver works with, each through its protocol."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from slurmrest_adapter.delivery.base import Delivery
+from slurmrest_adapter.identity.base import IdentityMapper
+from slurmrest_adapter.slurm.base import SlurmGateway
+from slurmrest_adapter.store.base import Store
+from slurmrest_adapter.translate.site import Site
+
+
+@dataclass(frozen=True, slots=True)
+class Deps:
+    """The driver's surroundings.
+
+    Attributes:
+        script: the job script, the same for every pod.
+        key: signs and checks identities on jobs.
+        shared_root: shared_dir as this host sees it.
+        clock, sleep: POSIX seconds and waiting; replaced where time must be made up.
+    """
+
+    gateway: SlurmGateway
+    store: Store
+    delivery: Delivery
+    mapper: IdentityMapper
+    site: Site
+    script: str
+    key: bytes
+    shared_root: Path
+    clock: Callable[[], float] = time.time
+    sleep: Callable[[float], None] = time.sleep

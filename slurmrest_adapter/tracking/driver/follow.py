@@ -1,0 +1,196 @@
+"""Following a pod's job: asks Slurm and the runner, feeds the machine, keeps what it decides."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from slurmrest_adapter.domain import usage
+from slurmrest_adapter.domain.errors import NotFound, SlurmError
+from slurmrest_adapter.domain.jobs import AccountingRecord, JobInfo
+from slurmrest_adapter.domain.states import Standing, classify
+from slurmrest_adapter.sources.runner import read_status
+from slurmrest_adapter.sources.userfiles import UntrustedFile
+from slurmrest_adapter.store.base import PodRecord, Stage
+from slurmrest_adapter.tracking.driver.deps import Deps
+from slurmrest_adapter.tracking.machine import (
+    NOTHING_KNOWN,
+    Accounted,
+    Command,
+    CouldNotAsk,
+    DeleteAsked,
+    Event,
+    JobSeen,
+    RunnerSeen,
+    StatesAnswered,
+    Tracked,
+    step,
+)
+from slurmrest_adapter.translate.status import Facts, PodStatus, pod_status
+
+# slurmctld hands a finished job to slurmdbd within seconds; a site without one never will.
+ACCOUNT_FOR_SECONDS = 15.0
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """One look at a pod.
+
+    Attributes:
+        record: as the store has it after the look.
+        status: what Kubernetes would say.
+        standing: Slurm's state, classified.
+        closed: the job has ended and its usage is written.
+    """
+
+    record: PodRecord
+    status: PodStatus
+    standing: Standing
+    closed: bool
+
+
+class Follower:
+    """Follows one pod. Made anew it continues where the store stands.
+
+    Args:
+        deps: the driver's surroundings.
+        uid: the pod; it must be in the store.
+    """
+
+    def __init__(self, deps: Deps, uid: str) -> None:
+        self._deps = deps
+        self._uid = uid
+        record = self._record()
+        self._tracked = _restore(record)
+        self._ended_at: float | None = None
+
+    def look(self) -> Seen:
+        """Ask once, and say what is so. Never raises for a Slurm that cannot be asked."""
+        record = self._record()
+        if record.stage in (Stage.SUBMITTED, Stage.ENDED) and record.job_id is not None:
+            if record.deleting is not None:
+                self._take(DeleteAsked())
+            if not self._tracked.ended:
+                self._poll(record)
+            if self._tracked.ended and not self._record().usage:
+                self._close(self._record())
+        return self._seen()
+
+    def remembered(self) -> Seen:
+        """What is known without asking anybody."""
+        return self._seen()
+
+    def _poll(self, record: PodRecord) -> None:
+        job_id = self._tracked.job_id
+        try:
+            answer = self._deps.gateway.states([job_id], record.user)
+        except SlurmError as error:
+            self._take(CouldNotAsk(str(error)))
+            self._read_runner(record)
+            return
+        row = answer.get(job_id)
+        self._take(StatesAnswered(row.states if row else None))
+
+    def _take(self, event: Event) -> None:
+        move = step(self._tracked, event)
+        changed = move.tracked != self._tracked
+        self._tracked = move.tracked
+        if changed or move.story:
+            self._keep(type(event).__name__ if move.story else "", move.story)
+        for command in move.commands:
+            self._do(command)
+
+    def _do(self, command: Command) -> None:
+        record = self._record()
+        if command is Command.READ_RUNNER:
+            self._read_runner(record)
+        elif command is Command.LOOK:
+            try:
+                self._take(JobSeen(self._deps.gateway.job(self._tracked.job_id, record.user)))
+            except NotFound:
+                return  # proves nothing; the next bulk answer tells
+            except SlurmError as error:
+                self._take(CouldNotAsk(str(error)))
+        elif command is Command.ACCOUNT:
+            self._take(Accounted(self._account(record)))
+
+    def _read_runner(self, record: PodRecord) -> None:
+        try:
+            status = read_status(self._deps.shared_root, record.directory, record.spec.get("uid"), record.uid)
+        except UntrustedFile as error:
+            self._keep("untrusted", str(error))
+            return
+        if status is not None:
+            self._take(RunnerSeen(status))
+
+    def _account(self, record: PodRecord) -> AccountingRecord | None:
+        try:
+            return self._deps.gateway.accounting(self._tracked.job_id, record.user)
+        except SlurmError:
+            return None
+
+    def _close(self, record: PodRecord) -> None:
+        """Write the usage once slurmdbd has the end; after a while, what was observed."""
+        if self._ended_at is None:
+            self._ended_at = self._deps.clock()
+        found = self._account(record)
+        job = self._tracked.job
+        if found is not None and found.end_time and classify(found.states).ended:
+            closed = {**asdict(usage.from_record(found)), "killed_by": found.kill_request_user}
+        elif job is not None and self._deps.clock() - self._ended_at >= ACCOUNT_FOR_SECONDS:
+            closed = {**asdict(usage.from_job(job)), "killed_by": ""}
+        else:
+            return
+        self._deps.store.update(
+            self._uid, "closed", f"usage from {closed['source']}", usage=closed, stage=Stage.ENDED
+        )
+
+    def _keep(self, event: str, text: str) -> None:
+        tracked = self._tracked
+        changes: dict[str, Any] = {"runner": dict(tracked.runner)}
+        if tracked.job is not None:
+            changes |= {
+                "job": asdict(tracked.job),
+                "submit_time": tracked.job.submit_time,
+                "restart_count": tracked.job.restart_count,
+            }
+        self._deps.store.update(self._uid, event, text, **changes)
+
+    def _record(self) -> PodRecord:
+        record = self._deps.store.get(self._uid)
+        if record is None:
+            raise KeyError(self._uid)
+        return record
+
+    def _seen(self) -> Seen:
+        record = self._record()
+        tracked = self._tracked
+        status = pod_status(
+            Facts(
+                containers=record.skeleton["containers"],
+                job=tracked.job,
+                standing=tracked.standing,
+                runner=tracked.runner,
+                refused=record.error if record.stage is Stage.REFUSED else None,
+                deleting=record.deleting is not None,
+                killed_by=str(record.usage.get("killed_by") or ""),
+                notes=record.skeleton.get("notes", ()),
+                unreachable=tracked.unreachable,
+            )
+        )
+        closed = bool(record.usage) or record.stage is Stage.REFUSED
+        return Seen(record, status, tracked.standing, closed)
+
+
+def _restore(record: PodRecord) -> Tracked:
+    """The machine's state from the store."""
+    job = JobInfo.from_dict(record.job) if record.job else None
+    runner: Mapping[str, Any] = record.runner
+    return Tracked(
+        job_id=record.job_id or 0,
+        standing=classify(job.states, job.reason) if job else NOTHING_KNOWN,
+        job=job,
+        runner=runner,
+        deleting=record.deleting is not None,
+    )

@@ -1,0 +1,236 @@
+"""The state machine of a submitted pod: events in, commands out.
+
+Nothing here asks or does anything. The driver turns answers into events, feeds them in and
+carries out the commands; pushes and polls, late and double ones, all come through `step`.
+
+What it guarantees:
+
+* *terminal is sticky*: once a run has ended, no later event of that run brings it back;
+* *unknown changes nothing*: "could not ask" keeps the last standing, it only says so;
+* *gone* takes two successful bulk answers without the job, and then slurmdbd is asked. One 404
+  proves nothing: private data and purged jobs look alike there;
+* the key of a run is (job id, submit time, restart count): job ids can come back as another job.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import Any
+
+from slurmrest_adapter.domain.jobs import AccountingRecord, JobInfo
+from slurmrest_adapter.domain.states import Kind, Standing, classify
+
+NOTHING_KNOWN = Standing(Kind.UNKNOWN, "", "")
+MISSING_TWICE = 2
+
+
+class Command(StrEnum):
+    """What the driver shall do next."""
+
+    LOOK = "look"  # GET the job: its reason, nodes, GPUs
+    ACCOUNT = "account"  # ask slurmdbd
+    READ_RUNNER = "read-runner"
+    CLOSE = "close"  # the run has ended: write its usage
+
+
+@dataclass(frozen=True, slots=True)
+class StatesAnswered:
+    """A bulk answer came; `words` is None when this job was not in it."""
+
+    words: tuple[str, ...] | None
+
+
+@dataclass(frozen=True, slots=True)
+class JobSeen:
+    """slurmctld showed the job."""
+
+    job: JobInfo
+
+
+@dataclass(frozen=True, slots=True)
+class RunnerSeen:
+    """The runner's status file was read."""
+
+    status: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Accounted:
+    """slurmdbd answered; None when it knows no such job."""
+
+    record: AccountingRecord | None
+
+
+@dataclass(frozen=True, slots=True)
+class CouldNotAsk:
+    """An event of its own, never a state."""
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteAsked:
+    """The pod's deletion was asked for."""
+
+
+Event = StatesAnswered | JobSeen | RunnerSeen | Accounted | CouldNotAsk | DeleteAsked
+
+
+@dataclass(frozen=True, slots=True)
+class Tracked:
+    """What is known of a submitted pod.
+
+    Attributes:
+        job_id: the job.
+        standing: the last classified state.
+        job: the job as last seen.
+        runner: the runner's last status.
+        record: slurmdbd's record, once asked.
+        missing: successful bulk answers in a row without the job.
+        deleting: deletion was asked for.
+        unreachable: why Slurm could not be asked, "" when the last question was answered.
+    """
+
+    job_id: int
+    standing: Standing = NOTHING_KNOWN
+    job: JobInfo | None = None
+    runner: Mapping[str, Any] = field(default_factory=dict)
+    record: AccountingRecord | None = None
+    missing: int = 0
+    deleting: bool = False
+    unreachable: str = ""
+
+    @property
+    def ended(self) -> bool:
+        """True when this run is over."""
+        return self.standing.ended
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A machine's move: the new state, what to do, and a line for the story ("" for none)."""
+
+    tracked: Tracked
+    commands: tuple[Command, ...] = ()
+    story: str = ""
+
+
+def step(tracked: Tracked, event: Event) -> Step:
+    """Take one event."""
+    match event:
+        case StatesAnswered():
+            return _states(tracked, event)
+        case JobSeen():
+            return _job(tracked, event.job)
+        case RunnerSeen():
+            return _runner(tracked, event.status)
+        case Accounted():
+            return _accounted(tracked, event.record)
+        case CouldNotAsk():
+            new = "" if tracked.unreachable else f"Slurm could not be asked: {event.why}"
+            return Step(replace(tracked, unreachable=event.why), (), new)
+        case DeleteAsked():
+            story = "" if tracked.deleting else "deletion asked for"
+            return Step(replace(tracked, deleting=True), (), story)
+
+
+def _states(tracked: Tracked, event: StatesAnswered) -> Step:
+    tracked = replace(tracked, unreachable="")
+    if tracked.ended:
+        return Step(tracked)
+    if event.words is None:
+        missing = tracked.missing + 1
+        story = "slurmctld no longer shows the job; asking slurmdbd" if missing == MISSING_TWICE else ""
+        asks = (Command.ACCOUNT, Command.READ_RUNNER) if missing >= MISSING_TWICE else ()
+        return Step(replace(tracked, missing=missing), asks, story)
+    tracked = replace(tracked, missing=0)
+    seen = classify(event.words, tracked.job.reason if tracked.job else "")
+    commands: tuple[Command, ...] = ()
+    if tracked.job is None or seen != tracked.standing:
+        # Rows hold only id and words. The rest (reason, nodes, end) is worth a look of its own,
+        # and the end counts only once it was seen in full.
+        commands = (Command.LOOK, Command.READ_RUNNER)
+    elif seen.kind in (Kind.RUNNING, Kind.FINISHING, Kind.STARTING):
+        commands = (Command.READ_RUNNER,)
+    return Step(tracked, commands)
+
+
+def _job(tracked: Tracked, job: JobInfo) -> Step:
+    if tracked.ended:
+        return Step(tracked)
+    if not _same_job(tracked, job):
+        return Step(
+            replace(tracked, missing=MISSING_TWICE), (Command.ACCOUNT,), "the job id is another job's now"
+        )
+    seen = classify(job.states, job.reason)
+    tracked = replace(tracked, unreachable="", missing=0)
+    if seen.kind is Kind.UNKNOWN:
+        # Keeps the last standing: a word nobody has heard of changes no pod.
+        return Step(replace(tracked, job=job), (), f"unknown state {seen.words}")
+    old = tracked
+    tracked = replace(tracked, job=job, standing=seen)
+    if old.job is not None and job.restart_count > old.job.restart_count:
+        # Another run: what the first one's runner wrote is history.
+        tracked = replace(tracked, runner={})
+    story = ""
+    if old.job is None or old.standing != seen or old.job.reason != job.reason:
+        story = f"{seen.words} {job.reason}".replace(" None", "") + (f" on {job.nodes}" if job.nodes else "")
+    commands = (Command.READ_RUNNER, Command.CLOSE) if seen.ended else ()
+    return Step(tracked, commands, story)
+
+
+def _same_job(tracked: Tracked, job: JobInfo) -> bool:
+    if job.job_id != tracked.job_id:
+        return False
+    # Slurm moves submit_time forward when it requeues, so only an older run count tells a stranger.
+    return tracked.job is None or (
+        job.name == tracked.job.name and job.restart_count >= tracked.job.restart_count
+    )
+
+
+def _runner(tracked: Tracked, status: Mapping[str, Any]) -> Step:
+    old = tracked.runner
+    if status.get("seq", 0) < old.get("seq", 0):
+        return Step(tracked)  # late
+    story = ""
+    if status != old:
+        story = "; ".join(_container_words(status, old))
+    return Step(replace(tracked, runner=status), (), story)
+
+
+def _container_words(status: Mapping[str, Any], old: Mapping[str, Any]) -> list[str]:
+    before = {c["name"]: c.get("state") for c in old.get("containers", ())}
+    words = []
+    for container in status.get("containers", ()):
+        if container.get("state") == before.get(container["name"], "waiting"):
+            continue
+        text = f"container {container['name']} {container['state']}"
+        if container["state"] == "terminated":
+            text += f" ({container.get('reason')}, exit code {container.get('exit_code')})"
+        words.append(text)
+    return words
+
+
+def _accounted(tracked: Tracked, record: AccountingRecord | None) -> Step:
+    if record is None:
+        return Step(tracked)
+    tracked = replace(tracked, record=record)
+    if tracked.ended or tracked.missing < MISSING_TWICE:
+        return Step(tracked)
+    seen = classify(record.states, record.reason)
+    if not seen.ended:
+        return Step(tracked)
+    job = replace(
+        tracked.job or JobInfo(job_id=tracked.job_id, states=record.states),
+        states=record.states,
+        exit_code=record.exit_code,
+        derived_exit_code=record.derived_exit_code,
+        start_time=record.start_time,
+        end_time=record.end_time,
+        nodes=record.nodes,
+        reason=record.reason,
+    )
+    commands = (Command.READ_RUNNER, Command.CLOSE)
+    return Step(replace(tracked, job=job, standing=seen), commands, f"slurmdbd: {seen.words}")
