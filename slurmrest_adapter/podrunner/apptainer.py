@@ -1,0 +1,49 @@
+"""The call of Apptainer for one container.
+
+The caller's environment is minimal and the container's comes as APPTAINERENV_*: exact where
+``--env`` is parsed as CSV and seen in the process list. `--no-eval`, or values run as shell code.
+"""
+
+import os
+from typing import Dict, List, NamedTuple, Optional, Tuple
+
+from .container import Start
+
+
+class Place(NamedTuple):
+    """What surrounds the container: its root, and with a sandbox the directory that is its /dev."""
+
+    root: str
+    dev: Optional[str]
+    empty: str  # an empty directory to be the working directory that the image lacks
+    hostname: str
+    nvidia: bool  # bring the NVIDIA driver's libraries along
+
+
+def call(start: Start, place: Place) -> Tuple[List[str], Dict[str, str]]:
+    """argv and environment of the `apptainer` process."""
+    argv = ["apptainer", "-s", "exec", "--containall", "--no-eval"]
+    # Without --no-home, --home would mount the node's own directory of that name.
+    argv += ["--no-home", "--home", start.home, "--cwd", start.cwd]
+    if place.hostname:
+        argv += ["--hostname", place.hostname]
+    if place.dev:
+        argv += ["--no-mount", "dev,devpts", "-B", bind(place.dev, "/dev")]
+    if start.make_cwd:
+        argv += ["-B", bind(place.empty, start.cwd)]
+    if place.nvidia:
+        argv += ["--nv"]
+    argv += [place.root] + start.argv
+    env = {name: os.environ[name] for name in ("PATH", "HOME", "USER", "LANG") if name in os.environ}
+    for name, value in start.env.items():
+        env["APPTAINERENV_" + name] = value
+    return argv, env
+
+
+def bind(source: str, target: str) -> str:
+    """Apptainer's bind option; it splits at commas and colons that are not escaped."""
+    return ":".join(_escaped(path) for path in (source, target))
+
+
+def _escaped(path: str) -> str:
+    return path.replace("\\", "\\\\").replace(":", "\\:").replace(",", "\\,")

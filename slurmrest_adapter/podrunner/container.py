@@ -1,0 +1,211 @@
+"""How one container is started: its argv, environment and working directory, by the kubelet's rules.
+
+Apptainer looks a command up by itself, but says whatever goes wrong with one exit code, 255, that a
+program may use too. So what the kernel would refuse is looked for first, in the root file system.
+"""
+
+import os
+import re
+import stat
+from collections import OrderedDict
+from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Tuple
+
+from .plan import ContainerPlan
+
+DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+NOT_FOUND, NOT_EXECUTABLE, START_FAILED = 127, 126, 128
+_NAME = re.compile(r"^[A-Za-z_][A-Za-z0-9_]*$")
+# Read-only in the shell that sets a container's variables: Apptainer loses them without a word.
+_READ_ONLY = ("UID", "EUID", "GID")
+_LINKS = 40  # symbolic links followed in one path, as in the kernel
+_RUNSCRIPT = "/.singularity.d/runscript"
+
+
+class CannotRun(Exception):
+    """The container cannot be started; `code` is its exit code, the text goes to its status."""
+
+    def __init__(self, code: int, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class Start(NamedTuple):
+    """Everything Apptainer needs; `make_cwd` if the working directory is missing in the image.
+
+    `notes` are for the container's message: what of the image was left out.
+    """
+
+    argv: List[str]
+    env: Dict[str, str]
+    home: str
+    cwd: str
+    make_cwd: bool
+    notes: List[str]
+
+
+def resolve(
+    container: ContainerPlan, config: Optional[Dict[str, Any]], root: str, gpu_env: Dict[str, str]
+) -> Start:
+    """Work out one container's start from its plan and its image; raises CannotRun.
+
+    `config` is the OCI image configuration, None for an image that has none: then a pod without a
+    command runs the image's own runscript.
+    """
+    image = (config or {}).get("config") or {}
+    entrypoint = image.get("Entrypoint") or []
+    if config is None and find(root, _RUNSCRIPT):
+        entrypoint = [_RUNSCRIPT]
+    argv = command_line(container.command, container.args, entrypoint, image.get("Cmd") or [])
+    env, notes = environment(image.get("Env") or [], gpu_env, container.env)
+    if config is not None:
+        env.setdefault("PATH", DEFAULT_PATH)
+    home = env.pop("HOME", "/")
+    if not home.startswith("/") or ":" in home or "," in home:
+        raise CannotRun(START_FAILED, "env HOME: must be an absolute path without colon and comma here")
+    cwd = container.working_dir or image.get("WorkingDir") or "/"
+    if not cwd.startswith("/"):
+        raise CannotRun(START_FAILED, "working directory {!r} is not an absolute path".format(cwd))
+    cwd = os.path.normpath("/" + cwd.lstrip("/"))
+    make_cwd = check_directory(root, cwd)
+    check_command(root, argv[0], env.get("PATH", DEFAULT_PATH), cwd)
+    return Start(argv, env, home, cwd, make_cwd, notes)
+
+
+def command_line(
+    command: Optional[List[str]], args: Optional[List[str]], entrypoint: List[str], cmd: List[str]
+) -> List[str]:
+    """Kubernetes' rule: `command` replaces ENTRYPOINT and drops CMD, `args` replaces CMD."""
+    if command:
+        argv = list(command) + list(args or [])
+    else:
+        argv = list(entrypoint) + list(args if args else cmd)
+    if not argv:
+        raise CannotRun(START_FAILED, "no command: neither the pod nor the image names one")
+    return argv
+
+
+def environment(
+    image_env: Iterable[str], gpu_env: Dict[str, str], pod_env: Iterable[Tuple[str, str]]
+) -> Tuple[Dict[str, str], List[str]]:
+    """Merge the variables, the pod's last; answers them and notes on what of the image was left out.
+
+    Apptainer sets the variables by a shell: one name that is no identifier there makes it lose
+    *all* of them without a word. So such a name in the pod is refused here, raising CannotRun.
+    """
+    merged = OrderedDict()  # type: Dict[str, str]
+    notes = []
+    for pair in image_env:
+        name, _, value = pair.partition("=")
+        if refusal(name, value):
+            notes.append("the image's variable {!r} is left out: {}".format(name, refusal(name, value)))
+        else:
+            merged[name] = value
+    merged.update(gpu_env)
+    for name, value in pod_env:
+        problem = refusal(name, value)
+        if problem:
+            raise CannotRun(START_FAILED, "env {!r}: {}".format(name, problem))
+        merged[name] = value
+    return merged, notes
+
+
+def refusal(name: str, value: str) -> Optional[str]:
+    """Why Apptainer cannot pass a variable exactly; None if it can."""
+    if not _NAME.match(name):
+        return "the name is no shell identifier, which Apptainer cannot pass"
+    if name in _READ_ONLY:
+        return "is read-only in Apptainer"
+    if "\r\n" in value:
+        return "the value holds a carriage return before a newline, which Apptainer drops"
+    return None
+
+
+def find(root: str, path: str) -> Optional[str]:
+    """Where an absolute path of the container lies below `root`, every link followed inside it.
+
+    None if it does not exist, or the links go round in circles.
+    """
+    pending = [part for part in path.split("/") if part]
+    done = []  # type: List[str]
+    links = 0
+    while pending:
+        part = pending.pop(0)
+        if part == ".":
+            continue
+        if part == "..":
+            done = done[:-1]
+            continue
+        here = os.path.join(root, *(done + [part]))
+        try:
+            mode = os.lstat(here).st_mode
+        except (OSError, ValueError):
+            return None
+        if not stat.S_ISLNK(mode):
+            done.append(part)
+            continue
+        links += 1
+        if links > _LINKS:
+            return None
+        target = os.readlink(here)
+        if target.startswith("/"):
+            done = []
+        pending = [piece for piece in target.split("/") if piece] + pending
+    return os.path.join(root, *done)
+
+
+def check_directory(root: str, cwd: str) -> bool:
+    """Whether the working directory has to be made; raises CannotRun if it is something else."""
+    place = find(root, cwd)
+    # Apptainer puts empty file systems of its own over these, so what the image has there is hidden.
+    if cwd.startswith(("/tmp/", "/var/tmp/")):
+        return True
+    if place is None:
+        return True
+    if not os.path.isdir(place):
+        raise CannotRun(START_FAILED, "working directory {!r} is not a directory".format(cwd))
+    return False
+
+
+def check_command(root: str, name: str, path: str, cwd: str) -> None:
+    """Raise CannotRun with a shell's exit code if the kernel would not execute `name`."""
+    if "/" in name:
+        problem = _problem(root, os.path.join(cwd, name))
+        if problem:
+            raise CannotRun(problem[0], "exec: {!r}: {}".format(name, problem[1]))
+        return
+    worst = (NOT_FOUND, "executable file not found in $PATH")
+    for directory in path.split(":") if name else []:
+        problem = _problem(root, os.path.join(cwd, directory, name))
+        if problem is None:
+            return
+        if problem[0] == NOT_EXECUTABLE and problem[1] != "is a directory":
+            worst = problem
+    raise CannotRun(worst[0], "exec: {!r}: {}".format(name, worst[1]))
+
+
+def _problem(root: str, path: str) -> Optional[Tuple[int, str]]:
+    place = find(root, path)
+    if place is None:
+        return NOT_FOUND, "no such file or directory"
+    mode = os.stat(place).st_mode
+    if stat.S_ISDIR(mode):
+        return NOT_EXECUTABLE, "is a directory"
+    if not mode & 0o111:
+        return NOT_EXECUTABLE, "permission denied"
+    return None
+
+
+def fatal(stderr: bytes) -> Optional[CannotRun]:
+    """What Apptainer said when it did not start the program; None if this is not its word.
+
+    `stderr` is all the container wrote there; Apptainer, told to be silent, then wrote one line.
+    """
+    text = stderr.decode("utf-8", "replace").strip()
+    if not text.startswith("FATAL:   ") or "\n" in text:
+        return None
+    words = text[len("FATAL:") :].strip()
+    if "executable file not found" in words or "no such file or directory" in words:
+        return CannotRun(NOT_FOUND, words)
+    if "permission denied" in words or "exec format error" in words or "is a directory" in words:
+        return CannotRun(NOT_EXECUTABLE, words)
+    return CannotRun(START_FAILED, words)

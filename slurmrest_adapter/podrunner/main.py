@@ -1,0 +1,121 @@
+"""From the batch process to the pod: claim it, read its plan, choose the surroundings, run it."""
+
+import contextlib
+import os
+import platform
+import shutil
+import signal
+import sys
+import time
+from typing import Any, Dict, List, Mapping, Optional
+
+from . import gpus, plan, sandbox, status
+from .supervisor import Supervisor
+
+CANNOT = 125  # the runner itself could not do its work
+_SANDBOX = "sandbox"
+
+
+def main() -> int:
+    """Run the pod of the directory in SRA_POD_DIR; the exit code of the batch process."""
+    os.umask(0o077)
+    pod = os.environ.get("SRA_POD_DIR", "")
+    if not pod.startswith("/") or not os.path.isdir(pod):
+        print("SRA_POD_DIR does not name a directory on this node", flush=True)
+        return CANNOT
+    job = job_of(os.environ)
+    holder = status.claim(pod, job["id"])
+    if holder is not None:
+        print("job {} has this pod already: nothing to do for job {}".format(holder, job["id"]), flush=True)
+        return 0
+    record = status.Status(pod, "", job, platform.python_version())
+    try:
+        pod_plan = plan.load(os.path.join(pod, "plan.json"))
+    except plan.PlanError as error:
+        return _refuse(record, "plan: {}".format(error))
+    record.uid = pod_plan.uid
+    record.containers = _waiting(pod_plan, job)
+    record.write()
+    return _run(pod_plan, record, pod, _deadline(pod_plan, os.environ, time.time()))
+
+
+def _run(pod_plan: plan.Plan, record: status.Status, pod: str, deadline: Optional[float]) -> int:
+    control, relay = os.pipe()
+    os.set_blocking(relay, False)
+
+    def relayed(number: int, frame: Any) -> None:
+        with contextlib.suppress(OSError):  # the pod has just ended, or was told often enough
+            os.write(relay, b"T")
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, relayed)
+    began = time.monotonic()
+    allotment = gpus.allotted(os.environ)
+
+    def body(directory: Optional[str]) -> int:
+        left = None if deadline is None else deadline - (time.monotonic() - began)
+        record.mode = "plain" if directory is None else "sandbox"
+        return Supervisor(pod_plan, record, pod, directory, allotment, control).run(left)
+
+    if pod_plan.mode != "plain":
+        directory = os.path.join(pod, _SANDBOX)
+        try:
+            return sandbox.run(directory, allotment.devices, lambda: body(directory), [relay])
+        except sandbox.Unavailable as error:
+            if pod_plan.mode == "sandbox":
+                return _refuse(record, "no sandbox on this node: {}".format(error))
+            print("plain mode, because there is no sandbox: {}".format(error), flush=True)
+    return body(None)
+
+
+def job_of(environ: Mapping[str, str]) -> Dict[str, Any]:
+    """The job as the record names it, from what Slurm sets for a batch step."""
+    restart = environ.get("SLURM_RESTART_COUNT", "0")
+    return {
+        "id": environ.get("SLURM_JOB_ID", "0"),
+        "node": environ.get("SLURMD_NODENAME", platform.node()),
+        "restart": int(restart) if restart.isdigit() else 0,
+        "gpus": gpus.allotted(environ).indices,
+    }
+
+
+def _deadline(pod_plan: plan.Plan, environ: Mapping[str, str], now: float) -> Optional[float]:
+    """Seconds from now to the deadline, which counts from the start of the job."""
+    if pod_plan.deadline_seconds is None:
+        return None
+    started = environ.get("SLURM_JOB_START_TIME", "")
+    # A clock that is wrong on one side must not end the pod at once or give it more time.
+    gone = min(max(0.0, now - int(started)), pod_plan.deadline_seconds) if started.isdigit() else 0.0
+    return pod_plan.deadline_seconds - gone
+
+
+def _waiting(pod_plan: plan.Plan, job: Dict[str, Any]) -> List[Dict[str, Any]]:
+    some_init = any(container.init for container in pod_plan.containers)
+    records = []
+    for container in pod_plan.containers:
+        reason = "PodInitializing" if some_init else "ContainerCreating"
+        indices = [job["gpus"][position] for position in container.gpus if position < len(job["gpus"])]
+        records.append(
+            status.waiting(container.name, container.init, container.image, reason, job["restart"], indices)
+        )
+    return records
+
+
+def _refuse(record: status.Status, message: str) -> int:
+    print(message, flush=True)
+    record.phase = "ended"
+    record.end = {"exit_code": CANNOT, "reason": None, "message": message}
+    record.write()
+    return CANNOT
+
+
+def entry() -> None:
+    """What the job script calls."""
+    try:
+        code = main()
+    except Exception:  # noqa: BLE001  the words must reach runner.log, and the job must not look well
+        sys.excepthook(*sys.exc_info())
+        code = CANNOT
+    finally:
+        shutil.rmtree(os.path.join(os.environ.get("SRA_POD_DIR", "/nowhere"), _SANDBOX), ignore_errors=True)
+    sys.exit(code)

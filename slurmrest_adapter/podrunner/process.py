@@ -1,0 +1,153 @@
+"""Start programs and workers as children, and say how they ended.
+
+Not `subprocess`: the pod's first process reaps *every* child by one `waitpid(-1)`, which would take
+the exit status away from under `Popen`.
+"""
+
+import os
+import signal
+import sys
+import traceback
+from typing import Callable, Dict, Iterable, List, NamedTuple, Optional
+
+_RESET = (
+    signal.SIGTERM,
+    signal.SIGINT,
+    signal.SIGHUP,
+    signal.SIGCHLD,
+    signal.SIGPIPE,  # Python ignores it; a container must not inherit that
+    signal.SIGXFSZ,
+)
+
+
+class Ended(NamedTuple):
+    """How a process ended: `code` as a shell gives it (128+s after signal s), `signal` if it was one."""
+
+    code: int
+    signal: Optional[int]
+
+
+def decode(status: int) -> Ended:
+    """What a `waitpid` status means."""
+    if os.WIFSIGNALED(status):
+        number = os.WTERMSIG(status)
+        return Ended(128 + number, number)
+    return Ended(os.WEXITSTATUS(status), None)
+
+
+def fork_clean() -> int:
+    """Fork; the child leads its own session and has default signal handling, with no gap between.
+
+    A TERM that came to the child while it still had our handlers would be written into our own
+    wake-up pipe, so signals are blocked over the fork.
+    """
+    blocked = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP}
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, blocked)
+    try:
+        sys.stdout.flush()
+        pid = os.fork()
+        if pid == 0:
+            signal.set_wakeup_fd(-1)
+            for number in _RESET:
+                signal.signal(number, signal.SIG_DFL)
+            os.setsid()
+        return pid
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def spawn(
+    argv: List[str],
+    env: Dict[str, str],
+    stdout: int,
+    stderr: int,
+    prepare: Optional[Callable[[], None]] = None,
+) -> int:
+    """Execute `argv` with exactly `env`, no standard input, in ``/``; answer its pid.
+
+    `prepare` runs in the child just before. If the program cannot be executed, the child says so on
+    `stderr` and exits 255, as Apptainer does for what it cannot start.
+    """
+    pid = fork_clean()
+    if pid:
+        return pid
+    try:
+        os.chdir("/")
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        os.dup2(stdout, 1)
+        os.dup2(stderr, 2)
+        for descriptor in (0, 1, 2):
+            os.set_inheritable(descriptor, True)
+        if prepare is not None:
+            prepare()
+        os.execvpe(argv[0], argv, env)
+    except BaseException as error:  # noqa: BLE001  nothing may return into the parent's code
+        os.write(2, "FATAL:   cannot execute {}: {}\n".format(argv[0], error).encode("utf-8", "replace"))
+    os._exit(255)
+
+
+def worker(body: Callable[[], None]) -> int:
+    """Run `body` in a child and answer its pid; the child exits 0, or 1 after an exception."""
+    pid = fork_clean()
+    if pid:
+        return pid
+    code = 1
+    try:
+        body()
+        code = 0
+    except BaseException:  # noqa: BLE001  nothing may return into the parent's code
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def kill(pid: int, number: int, group: bool = False) -> None:
+    """Signal a child (or its process group); one that is gone is no error."""
+    try:
+        if group:
+            os.killpg(pid, number)
+        else:
+            os.kill(pid, number)
+    except ProcessLookupError:
+        pass
+
+
+def find_program(name: str, also: Iterable[str] = ()) -> Optional[str]:
+    """The path of a program on PATH or in the directories `also`; None if there is none."""
+    for directory in os.environ.get("PATH", os.defpath).split(os.pathsep) + list(also):
+        path = os.path.join(directory or ".", name)
+        if os.path.isfile(path) and os.access(path, os.X_OK):
+            return path
+    return None
+
+
+def descendants(pid: int) -> List[int]:
+    """The processes below `pid`, by /proc; empty if /proc does not tell."""
+    children = {}  # type: Dict[int, List[int]]
+    for entry in os.listdir("/proc"):
+        if not entry.isdigit():
+            continue
+        try:
+            with open("/proc/{}/stat".format(entry), "rb") as stream:
+                # The command's name is in parentheses and may hold anything.
+                parent = int(stream.read().rpartition(b")")[2].split()[1])
+        except (OSError, ValueError, IndexError):
+            continue
+        children.setdefault(parent, []).append(int(entry))
+    found = []  # type: List[int]
+    queue = [pid]
+    while queue:
+        below = children.get(queue.pop(), [])
+        found.extend(below)
+        queue.extend(below)
+    return found
+
+
+def program_of(pid: int) -> Optional[str]:
+    """What /proc says a process executes; None if it does not tell."""
+    try:
+        return os.readlink("/proc/{}/exe".format(pid))
+    except OSError:
+        return None

@@ -1,0 +1,281 @@
+"""One container's life: its image, its process, its log, its record."""
+
+import json
+import os
+import signal
+import time
+from typing import Any, Dict, List, Optional
+
+from . import apptainer, container, gpus, process, rootfs, sandbox, syscalls
+from .logs import CriLog
+from .loop import Loop
+from .plan import ContainerPlan, Plan
+
+IMAGE_FAILED = 125
+_FATAL_CODE = 255  # Apptainer's, when it could not start the program
+_FATAL_BYTES = 8192
+_DRAIN_SECONDS = 2.0  # for output after the end, if somebody still holds the pipes
+# A TERM that arrives before the program runs is lost in Apptainer, so it waits until it does.
+_START_SECONDS = 3.0
+_START_STEP_SECONDS = 0.05
+
+
+class Owner:
+    """What a container tells of itself to; the supervisor."""
+
+    stopping = False
+
+    def changed(self) -> None:
+        """The record has changed."""
+        raise NotImplementedError
+
+
+class Context:
+    """What all containers of the pod share."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        pod: str,
+        sandbox_directory: Optional[str],
+        allotment: gpus.Allotment,
+        loop: Loop,
+        owner: Owner,
+    ) -> None:
+        self.plan = plan
+        self.pod = pod
+        self.sandbox = sandbox_directory
+        self.allotment = allotment
+        self.loop = loop
+        self.owner = owner
+        self.children = {}  # type: Dict[int, Runner]
+
+
+class Runner:
+    """Starts one container and follows it. `code` is its exit code, None while it has none."""
+
+    def __init__(self, context: Context, plan: ContainerPlan, record: Dict[str, Any]) -> None:
+        self._context = context
+        self.container = plan
+        self._record = record
+        self.code = None  # type: Optional[int]
+        self.fresh = True  # nothing was begun
+        self._worker = None  # type: Optional[int]
+        self._answer = b""
+        self._pid = None  # type: Optional[int]
+        self._ended = None  # type: Optional[process.Ended]
+        self._log = None  # type: Optional[CriLog]
+        self._pipes = {}  # type: Dict[str, int]
+        self._stderr = b""
+        self._quiet = True  # nothing came on stdout
+        self._started = 0.0
+        self._term_wanted = False
+        self._mounted = None  # type: Optional[str]
+        self._notes = []  # type: List[str]
+
+    @property
+    def live(self) -> bool:
+        """Whether something of this container is under way."""
+        return not self.fresh and self.code is None
+
+    def begin(self) -> None:
+        """Have the image brought; the container starts when it is there."""
+        self.fresh = False
+        if not self._record["reason"] or self._record["reason"] == "PodInitializing":
+            self._record["reason"] = "ContainerCreating"
+        reader, writer = os.pipe()
+        mount_at = None
+        if self._context.sandbox is not None:
+            mount_at = os.path.join(self._context.sandbox, sandbox.ROOTS, self.container.name)
+        self._worker = process.worker(
+            lambda: rootfs.work(self._context.plan, self.container, mount_at, writer)
+        )
+        os.close(writer)
+        self._context.children[self._worker] = self
+        self._context.loop.read(reader, self._told)
+
+    def terminate(self) -> None:
+        """TERM, as soon as the program runs; what has not started never will."""
+        if self._worker is not None:
+            process.kill(self._worker, signal.SIGKILL, group=True)
+        if self._pid is not None and self._ended is None and not self._term_wanted:
+            self._term_wanted = True
+            self._term_when_started()
+
+    def kill(self) -> None:
+        """KILL: with Apptainer's process the container's PID namespace ends, and all that is in it."""
+        if self._pid is not None and self._ended is None:
+            process.kill(self._pid, signal.SIGKILL)
+
+    def flush(self) -> None:
+        """Write output that waits for its newline, so that a sudden end loses little."""
+        if self._log is not None:
+            self._log.flush()
+
+    def child_ended(self, pid: int, status: int) -> None:
+        """One of our processes was reaped."""
+        if pid == self._worker:
+            self._worker = None
+            # Without the worker's answer nothing more comes; with it, `_told` has gone on already
+            # or will when the pipe is read.
+            return
+        self._ended = process.decode(status)
+        self._record["finished_at"] = round(time.time(), 3)
+        self._context.loop.after(_DRAIN_SECONDS, self._drained)
+        self._finish_if_done()
+
+    def _told(self, data: bytes) -> None:
+        self._answer += data
+        while b"\n" in self._answer:
+            line, self._answer = self._answer.split(b"\n", 1)
+            event = json.loads(line.decode("ascii"))
+            if event["event"] == "pulling":
+                self._record["reason"] = "Pulling"
+                self._context.owner.changed()
+            elif event["event"] == "failed":
+                self._fail(IMAGE_FAILED, event["reason"], event["message"])
+            elif event["event"] == "ready":
+                self._record["image_id"] = event["image_id"]
+                if self._context.sandbox is not None and event["root"].startswith(self._context.sandbox):
+                    self._mounted = event["root"]
+                self._start(event["root"], event["config"])
+        if not data and self.live and self._pid is None:
+            if self._context.owner.stopping:
+                self._never_started()
+            else:
+                self._fail(
+                    IMAGE_FAILED, "ErrImagePull", "the process that brings the image ended; see runner.log"
+                )
+
+    def _start(self, root: str, config: Optional[Dict[str, Any]]) -> None:
+        if self._context.owner.stopping:
+            self._never_started()
+            return
+        context, plan = self._context, self.container
+        try:
+            try:
+                indices = gpus.container_indices(context.allotment, plan.gpus)
+            except IndexError:
+                raise container.CannotRun(
+                    container.START_FAILED,
+                    "gpus: position {} is asked for, but Slurm allotted {}".format(
+                        max(plan.gpus), len(context.allotment.indices)
+                    ),
+                )
+            self._record["gpus"] = indices
+            gpu_env = gpus.environment(context.allotment, plan.gpus, context.sandbox is not None)
+            start = container.resolve(plan, config, root, gpu_env)
+            self._notes = start.notes
+            self._spawn(start, root)
+        except container.CannotRun as problem:
+            self._fail(problem.code, "ContainerCannotRun", str(problem))
+        except OSError as error:
+            self._fail(container.START_FAILED, "ContainerCannotRun", str(error))
+
+    def _spawn(self, start: container.Start, root: str) -> None:
+        context = self._context
+        dev = None
+        empty = os.path.join(context.sandbox or context.pod, sandbox.EMPTY)
+        os.makedirs(empty, mode=0o755, exist_ok=True)
+        if context.sandbox is not None:
+            dev = os.path.join(context.sandbox, sandbox.DEV_GPU if self.container.gpus else sandbox.DEV)
+        nvidia = bool(self.container.gpus) and os.path.exists("/dev/nvidiactl")
+        place = apptainer.Place(root, dev, empty, context.plan.hostname, nvidia)
+        argv, env = apptainer.call(start, place)
+        directory = os.path.join(context.pod, "logs", self.container.name)
+        os.makedirs(directory, mode=0o700, exist_ok=True)
+        self._log = CriLog(os.path.join(directory, "{}.log".format(self._record["restart_count"])))
+        out, out_writer = os.pipe()
+        err, err_writer = os.pipe()
+        prepare = None if context.sandbox is not None else _die_with_runner
+        self._pid = process.spawn(argv, env, out_writer, err_writer, prepare)
+        os.close(out_writer)
+        os.close(err_writer)
+        context.children[self._pid] = self
+        self._pipes = {"stdout": out, "stderr": err}
+        context.loop.read(out, lambda data: self._output("stdout", data))
+        context.loop.read(err, lambda data: self._output("stderr", data))
+        self._started = time.monotonic()
+        self._record.update(state="running", reason="", started_at=round(time.time(), 3))
+        context.owner.changed()
+
+    def _output(self, stream: str, data: bytes) -> None:
+        if not data:
+            self._pipes.pop(stream, None)
+            self._finish_if_done()
+            return
+        if stream == "stdout":
+            self._quiet = False
+        elif len(self._stderr) < _FATAL_BYTES:
+            self._stderr += data
+        if self._log is not None:
+            self._log.feed(stream, data)
+
+    def _drained(self) -> None:
+        for descriptor in list(self._pipes.values()):
+            self._context.loop.drop(descriptor)
+        self._pipes = {}
+        self._finish_if_done()
+
+    def _finish_if_done(self) -> None:
+        if self._ended is None or self._pipes or self.code is not None:
+            return
+        ended = self._ended
+        if ended.code == _FATAL_CODE and self._quiet and len(self._stderr) < _FATAL_BYTES:
+            problem = container.fatal(self._stderr)
+            if problem is not None:
+                self._fail(problem.code, "ContainerCannotRun", str(problem))
+                return
+        self._close(ended.code, "Completed" if ended.code == 0 else "Error", "")
+        # Apptainer answers 128+s for a program that died of a signal; only ours are certain.
+        number = ended.signal or ended.code - 128
+        if ended.signal or (self._term_wanted and number in (signal.SIGTERM, signal.SIGKILL)):
+            self._record["signal"] = int(number)
+        self._context.owner.changed()
+
+    def _fail(self, code: int, reason: str, message: str) -> None:
+        if self.code is None:
+            self._close(code, reason, message)
+            self._context.owner.changed()
+
+    def _close(self, code: int, reason: str, message: str) -> None:
+        self.code = code
+        if self._log is not None:
+            if self._log.lost:
+                self._notes.append("{} bytes of its log could not be written".format(self._log.lost))
+            self._log.close()
+            self._log = None
+        message = "; ".join(([message] if message else []) + self._notes)
+        self._record.update(state="terminated", reason=reason, exit_code=code, message=message)
+        if self._record["finished_at"] is None:
+            self._record["finished_at"] = round(time.time(), 3)
+        if self._mounted is not None:
+            try:
+                syscalls.unmount(self._mounted)
+            except OSError as error:
+                print(str(error), flush=True)
+            self._mounted = None
+
+    def _never_started(self) -> None:
+        """The pod ended first: the record stays "waiting", and nothing is left to wait for."""
+        self.fresh = True
+        self._context.owner.changed()
+
+    def _term_when_started(self) -> None:
+        if self._pid is None or self._ended is not None:
+            return
+        waited = time.monotonic() - self._started
+        if waited < _START_SECONDS and not self._program_runs(self._pid):
+            self._context.loop.after(_START_STEP_SECONDS, self._term_when_started)
+            return
+        process.kill(self._pid, signal.SIGTERM)
+
+    @staticmethod
+    def _program_runs(pid: int) -> bool:
+        starter = process.program_of(pid)
+        programs = [process.program_of(below) for below in process.descendants(pid)]
+        return any(program is not None and program != starter for program in programs)
+
+
+def _die_with_runner() -> None:
+    syscalls.prctl(syscalls.PR_SET_PDEATHSIG, signal.SIGKILL)

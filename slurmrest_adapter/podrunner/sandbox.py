@@ -1,0 +1,162 @@
+"""The pod's own namespaces: what runs in them ends with this program, however it ends.
+
+Three processes: the batch process stays outside and relays TERM; a first child leaves the user,
+mount, PID and IPC namespaces; its child is PID 1 of the new ones and runs the containers. Each dies
+with its parent (PR_SET_PDEATHSIG), and with PID 1 the kernel kills all that is left. If anything of
+this cannot be had on a node, the batch process is as clean as before and can go on without.
+"""
+
+import os
+import signal
+import sys
+import traceback
+from typing import Callable, List
+
+from . import syscalls
+
+# Below the sandbox directory, which is a small tmpfs that only the pod sees.
+DEV = "dev"  # for containers without GPUs
+DEV_GPU = "dev-gpu"
+DEV_RUNNER = "dev-runner"  # for this program and Apptainer: also has what mounting needs
+ROOTS = "roots"
+EMPTY = "empty"
+_SHM = "shm"
+
+SHM_SIZE = "64m"  # as container runtimes give; the containers of a pod share it
+_PLAIN_DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
+_LINKS = (
+    ("fd", "/proc/self/fd"),
+    ("stdin", "fd/0"),
+    ("stdout", "fd/1"),
+    ("stderr", "fd/2"),
+    ("ptmx", "pts/ptmx"),
+)
+
+
+class Unavailable(Exception):
+    """No sandbox on this node; the text says why."""
+
+
+def run(directory: str, devices: List[str], body: Callable[[], int], outer_only: List[int]) -> int:
+    """Run `body` as PID 1 of new namespaces and answer its exit code (128+s after signal s).
+
+    `directory` becomes the sandbox's tmpfs, `devices` are the GPU device files to show. The file
+    descriptors `outer_only` are closed inside. Raises Unavailable before `body` has started.
+    """
+    os.makedirs(directory, mode=0o700, exist_ok=True)
+    ready, report = os.pipe()
+    outside = os.getpid()
+    pid = os.fork()
+    if pid == 0:
+        os.close(ready)
+        for descriptor in outer_only:
+            os.close(descriptor)
+        _first_child(directory, devices, body, report, outside)
+    os.close(report)
+    with os.fdopen(ready, "rb") as stream:
+        answer = stream.read().decode("utf-8", "replace")
+    status = os.waitpid(pid, 0)[1]
+    if answer != "ok":
+        raise Unavailable(answer or "the sandbox's first process ended with status {}".format(status))
+    return 128 + os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
+
+
+def _first_child(
+    directory: str, devices: List[str], body: Callable[[], int], report: int, outside: int
+) -> None:
+    # Slurm's cancel sends TERM to every process: this one has nothing to do with it.
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    code = 1
+    try:
+        uid, gid = os.getuid(), os.getgid()
+        syscalls.unshare(
+            syscalls.CLONE_NEWUSER | syscalls.CLONE_NEWNS | syscalls.CLONE_NEWPID | syscalls.CLONE_NEWIPC
+        )
+        # After unshare, because a change of credentials clears it.
+        syscalls.prctl(syscalls.PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != outside:
+            os._exit(1)
+        _write("/proc/self/setgroups", "deny")
+        _write("/proc/self/uid_map", "{} {} 1".format(uid, uid))
+        _write("/proc/self/gid_map", "{} {} 1".format(gid, gid))
+        pid = os.fork()
+        if pid == 0:
+            _pid_one(directory, devices, body, report)
+        os.close(report)
+        report = -1
+        status = os.waitpid(pid, 0)[1]
+        code = 128 + os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
+    except OSError as error:
+        if report >= 0:
+            os.write(report, str(error).encode("utf-8", "replace"))
+    finally:
+        os._exit(code)
+
+
+def _pid_one(directory: str, devices: List[str], body: Callable[[], int], report: int) -> None:
+    code = 1
+    try:
+        syscalls.prctl(syscalls.PR_SET_PDEATHSIG, signal.SIGKILL)
+        try:
+            _furnish(directory, devices)
+        except OSError as error:
+            os.write(report, str(error).encode("utf-8", "replace"))
+            return
+        os.write(report, b"ok")
+        os.close(report)
+        code = body()
+    except BaseException:  # noqa: BLE001  its words must reach runner.log; nothing may return from here
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        os._exit(code)
+
+
+def _furnish(directory: str, devices: List[str]) -> None:
+    """Mount what the pod has of its own: /proc, three kinds of /dev, a shared /dev/shm."""
+    syscalls.mount("none", "/", None, syscalls.MS_REC | syscalls.MS_PRIVATE)
+    hardened = syscalls.MS_NOSUID | syscalls.MS_NODEV | syscalls.MS_NOEXEC
+    syscalls.mount("proc", "/proc", "proc", hardened)
+    syscalls.mount("tmpfs", directory, "tmpfs", syscalls.MS_NOSUID, "size=16m,mode=700")
+    for name in (DEV, DEV_GPU, DEV_RUNNER, ROOTS, EMPTY, _SHM):
+        os.mkdir(os.path.join(directory, name), 0o755)
+    shm = os.path.join(directory, _SHM)
+    syscalls.mount(
+        "tmpfs", shm, "tmpfs", syscalls.MS_NOSUID | syscalls.MS_NODEV, "mode=1777,size=" + SHM_SIZE
+    )
+    plain = ["/dev/" + name for name in _PLAIN_DEVICES]
+    _make_dev(os.path.join(directory, DEV), shm, plain)
+    _make_dev(os.path.join(directory, DEV_GPU), shm, plain + devices)
+    _make_dev(os.path.join(directory, DEV_RUNNER), shm, plain + devices + ["/dev/fuse"])
+    # Apptainer's --nv brings every /dev/nvidia* that it sees into the container.
+    syscalls.mount(os.path.join(directory, DEV_RUNNER), "/dev", None, syscalls.MS_BIND | syscalls.MS_REC)
+
+
+def _make_dev(target: str, shm: str, devices: List[str]) -> None:
+    for device in devices:
+        if not os.path.exists(device):
+            continue
+        place = os.path.join(target, os.path.relpath(device, "/dev"))
+        if os.path.isdir(device):
+            os.mkdir(place)
+        else:
+            os.close(os.open(place, os.O_WRONLY | os.O_CREAT, 0o600))
+        syscalls.mount(device, place, None, syscalls.MS_BIND | syscalls.MS_REC)
+    for name in ("shm", "pts"):
+        os.mkdir(os.path.join(target, name), 0o755)
+    syscalls.mount(shm, os.path.join(target, "shm"), None, syscalls.MS_BIND)
+    syscalls.mount(
+        "devpts", os.path.join(target, "pts"), "devpts", syscalls.MS_NOSUID | syscalls.MS_NOEXEC,
+        "newinstance,ptmxmode=0666,mode=0620",
+    )  # fmt: skip
+    for name, source in _LINKS:
+        os.symlink(source, os.path.join(target, name))
+
+
+def _write(path: str, text: str) -> None:
+    descriptor = os.open(path, os.O_WRONLY)
+    try:
+        os.write(descriptor, text.encode("ascii"))
+    finally:
+        os.close(descriptor)

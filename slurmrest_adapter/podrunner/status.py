@@ -1,0 +1,118 @@
+"""The pod's record in ``status.json`` and the claim that keeps a second copy of a job from running.
+
+The record is replaced by a rename, so a reader sees the old one or the new one, never half of one.
+`seq` grows with every write, over requeues of the job too.
+"""
+
+import json
+import os
+import time
+from typing import Any, Dict, List, Optional
+
+from . import VERSION
+
+SCHEMA = 1
+NAME = "status.json"
+CLAIM = "claim"
+
+
+class Status:
+    """The record and its file; change `containers`, `mode`, `phase` and `end`, then `write`."""
+
+    def __init__(self, directory: str, uid: str, job: Dict[str, Any], python: str) -> None:
+        self._path = os.path.join(directory, NAME)
+        self._seq = _last_seq(self._path)
+        self.uid = uid
+        self.job = job
+        self.mode = "plain"
+        self.python = python
+        self.phase = "starting"
+        self.end = None  # type: Optional[Dict[str, Any]]
+        self.containers = []  # type: List[Dict[str, Any]]
+
+    def record(self) -> Dict[str, Any]:
+        """The record as it is written; times are seconds since the epoch."""
+        return {
+            "schema": SCHEMA,
+            "uid": self.uid,
+            "seq": self._seq,
+            "time": round(time.time(), 3),
+            "job": self.job,
+            "runner": {"version": VERSION, "mode": self.mode, "python": self.python},
+            "phase": self.phase,
+            "end": self.end,
+            "containers": self.containers,
+        }
+
+    def write(self) -> None:
+        """Replace the file. An error is said in runner.log and does not end the pod."""
+        self._seq += 1
+        temporary = "{}.{}.tmp".format(self._path, os.getpid())
+        try:
+            flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
+            with os.fdopen(os.open(temporary, flags, 0o600), "w") as stream:
+                json.dump(self.record(), stream, sort_keys=True, separators=(",", ":"))
+            os.rename(temporary, self._path)
+        except OSError as error:
+            print("status.json not written: {}".format(error), flush=True)
+
+
+def waiting(name: str, init: bool, image: str, reason: str, restart: int, gpus: List[str]) -> Dict[str, Any]:
+    """A container's record before it has started."""
+    return {
+        "name": name,
+        "init": init,
+        "state": "waiting",
+        "reason": reason,
+        "message": "",
+        "exit_code": None,
+        "signal": None,
+        "started_at": None,
+        "finished_at": None,
+        "image": image,
+        "image_id": None,
+        "restart_count": restart,
+        "gpus": gpus,
+    }
+
+
+def claim(directory: str, job_id: str) -> Optional[str]:
+    """Claim the pod for a job; None if it is ours, else the id of the job that has it.
+
+    The claim is made by linking a finished file, so that nobody ever reads an empty one; where the
+    file system has no hard links, by an exclusive create.
+    """
+    path = os.path.join(directory, CLAIM)
+    temporary = "{}.{}.{}".format(path, job_id, os.getpid())
+    content = (job_id + "\n").encode("ascii")
+    with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as stream:
+        stream.write(content)
+    try:
+        try:
+            os.link(temporary, path)
+        except FileExistsError:
+            return _holder(path, job_id)
+        except OSError:
+            try:
+                descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            except FileExistsError:
+                return _holder(path, job_id)
+            with os.fdopen(descriptor, "wb") as stream:
+                stream.write(content)
+        return None
+    finally:
+        os.unlink(temporary)
+
+
+def _holder(path: str, job_id: str) -> Optional[str]:
+    with open(path) as stream:
+        holder = stream.read().strip()
+    return None if holder == job_id else holder or "unknown"
+
+
+def _last_seq(path: str) -> int:
+    try:
+        with open(path) as stream:
+            return int(json.load(stream)["seq"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return 0

@@ -1,0 +1,1 @@
+"""What is particular to a container runtime on the sidecar's side."""

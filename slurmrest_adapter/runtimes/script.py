@@ -1,0 +1,92 @@
+"""Pack the pod runner into the batch script, the same bytes for every pod.
+
+The script holds nothing of a pod: `scontrol write batch_script` and slurmdbd (job_script) may show it.
+The sources travel compressed in a here-document, not in argv, which every user of the node can read;
+`exec` makes the runner the batch process itself, which is whom Slurm signals and whose end is the
+job's. An importer of a few lines gives the modules back under their package's name.
+"""
+
+from __future__ import annotations
+
+import base64
+import functools
+import json
+import shlex
+import zlib
+from importlib import resources
+
+from slurmrest_adapter.domain.errors import ConfigError
+
+PACKAGE = "podrunner"
+LIMIT = 40_000  # bytes; Slurm takes 4 MiB, but each job's script is kept
+
+# Python 2 must be able to parse this, so that it can say that it is too old. No single quotes: it stands
+# between them in the script. The payload is on descriptor 9.
+_BOOT = f"""
+import sys
+if sys.version_info < (3, 6):
+    sys.exit("the pod runner needs Python 3.6 or newer, but %s is %s" % (sys.executable, sys.version.split()[0]))
+import base64, importlib.util, json, os, zlib
+with os.fdopen(9, "rb") as stream:
+    sources = json.loads(zlib.decompress(base64.b64decode(stream.read())).decode("ascii"))
+class Importer(object):
+    def find_spec(self, name, path=None, target=None):
+        if name in sources:
+            return importlib.util.spec_from_loader(name, self, is_package=name == "{PACKAGE}")
+    def create_module(self, spec):
+        return None
+    def exec_module(self, module):
+        name = module.__name__
+        exec(compile(sources[name], "<" + name + ">", "exec"), module.__dict__)
+    def get_source(self, name):
+        return sources[name]
+sys.meta_path.insert(0, Importer())
+from {PACKAGE}.main import entry
+entry()
+""".strip()
+
+_SCRIPT = """\
+#!/bin/sh
+# slurmrest-adapter's pod runner. The pod's own text is not here.
+umask 077
+cd /
+exec </dev/null
+if [ -d "${{SRA_POD_DIR:-}}" ]; then exec >>"$SRA_POD_DIR/runner.log" 2>&1; fi
+python={python}
+if ! command -v "$python" >/dev/null 2>&1; then
+  for python in python3 /usr/bin/python3 /usr/libexec/platform-python; do
+    if command -v "$python" >/dev/null 2>&1; then break; fi
+  done
+fi
+if ! command -v "$python" >/dev/null 2>&1; then
+  echo "the pod runner needs Python 3.6 or newer, but this node has no "{python} >&2
+  exit 125
+fi
+exec "$python" -I -S -c '{boot}' 9<<'PODRUNNER'
+{payload}
+PODRUNNER
+"""
+
+
+def sources() -> dict[str, str]:
+    """The runner's modules by the names they have in the packed form."""
+    found = {}
+    for item in resources.files("slurmrest_adapter").joinpath("podrunner").iterdir():
+        if item.name.endswith(".py"):
+            name = PACKAGE if item.name == "__init__.py" else f"{PACKAGE}.{item.name.removesuffix('.py')}"
+            found[name] = item.read_text(encoding="utf-8")
+    return found
+
+
+@functools.cache
+def job_script(python: str = "python3") -> str:
+    """The batch script; `python` is the site's interpreter on the nodes, a name or an absolute path.
+
+    Raises ConfigError if `python` is empty or holds a control character.
+    """
+    if not python or not python.isprintable():
+        raise ConfigError("podrunner.python: must be a program's name or path")
+    packed = zlib.compress(json.dumps(sources(), sort_keys=True).encode("ascii"), 9)
+    text = base64.b64encode(packed).decode("ascii")
+    lines = "\n".join(text[start : start + 100] for start in range(0, len(text), 100))
+    return _SCRIPT.format(python=shlex.quote(python), boot=_BOOT, payload=lines)
