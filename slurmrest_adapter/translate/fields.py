@@ -102,8 +102,8 @@ class _Walk:
     def _field(self, row: Row, value: Any, path: str) -> None:
         case = next((case for case in row.cases if case.fits(value)), None)
         verdict, why, note = (case.verdict, case.why, case.note) if case else (row.verdict, row.why, row.note)
-        if case is None and _says_nothing(value):
-            return
+        if case is None and row.words is None and _says_nothing(value):
+            return  # but an empty reference is a variable that would be missing
         if row.identity and self._run_as_user != "ignore":
             self._refuse(Unsupported(path, _identity_words(self._run_as_user)))
         elif verdict is Verdict.REFUSED:

@@ -77,6 +77,9 @@ def _name_problem(name: object, path: str) -> PodError | None:
 
 def _value_problem(variable: Mapping[str, Any], path: str) -> PodError | None:
     """Values may be secrets: the reason never shows one."""
+    source = variable.get("valueFrom")
+    if isinstance(source, Mapping) and all(reference is None for reference in source.values()):
+        return Invalid(f"{path}.valueFrom", "names no source")
     where, value = f"{path}.value", variable.get("value")
     if not isinstance(value, str):
         return None

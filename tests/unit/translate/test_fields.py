@@ -16,6 +16,7 @@ from slurmrest_adapter.domain.errors import Invalid, Unsupported
 from slurmrest_adapter.translate.fields import TABLES, Checked, check
 from slurmrest_adapter.translate.fields_docs import document
 from slurmrest_adapter.translate.fields_model import Case, Row, Verdict
+from slurmrest_adapter.translate.resolve import resolve
 
 pytestmark = pytest.mark.unit
 
@@ -103,6 +104,8 @@ def sample(row: Row, key: str) -> Any:
     """A value of the field's shape that no case of its row speaks of."""
     if key == "volumeMounts":
         return [{"name": "v", "mountPath": "/v"}]
+    if key == "valueFrom":
+        return {"fieldRef": {"fieldPath": "metadata.name"}}
     inner = {} if row.kind else {"a": "b"}
     plain = {"str": "X", "int": 0, "bool": True, "map": {"a": "b"}, "list": [{"a": "b"}]}
     value = {"map": inner, "list": [inner]}.get(row.shape, plain[row.shape])
@@ -131,6 +134,8 @@ def test_each_verdict_at_work(kind: str, key: str, value: Any, line: Row | Case)
     pod, path = pod_with(kind, key, value)
     if key == "volumeMounts":
         pod["spec"]["volumes"] = [{"name": "v", "emptyDir": {}}]
+    if key == "valueFrom":  # done, but before the check
+        pod = resolve({"metadata": {"name": "p"}, **pod})
     checked = check(pod)
     noted = [note for note in checked.notes if note.startswith(f"{path}: ")]
     if line.verdict is Verdict.REFUSED:
@@ -149,10 +154,24 @@ def test_what_says_nothing_is_not_refused(empty: object) -> None:
         for key, row in rows.items():
             mounted = kind == "Volume" and empty == {}  # "emptyDir: {}" says a great deal
             named = kind == "EnvVar" and key == "name"
+            reference = row.words is not None and empty is not None
             if empty is None or (shapes.get(row.shape) == empty and type(empty) is type(shapes[row.shape])):
                 pod, path = pod_with(kind, key, empty)
-                if not (mounted or named):
+                if not (mounted or named or reference):
                     assert not at(check(pod), path), path
+
+
+@pytest.mark.parametrize(
+    ("env", "field"),
+    [
+        ({"valueFrom": {}}, "valueFrom"),
+        ({"valueFrom": {"secretKeyRef": None}}, "valueFrom"),
+        ({"valueFrom": {"secretKeyRef": {}}}, "valueFrom.secretKeyRef"),
+    ],
+)
+def test_an_empty_reference_is_not_an_empty_value(env: dict[str, Any], field: str) -> None:
+    (error,) = check(in_container(env=[{"name": "A", **env}])).refused
+    assert error.field == f"spec.containers[0].env[0].{field}"
 
 
 def test_what_the_api_server_adds_is_accepted() -> None:
