@@ -11,7 +11,7 @@ from .report import LabError, say
 GRACE_SECONDS = 5
 RESERVATION = "lab"
 # How sacctmgr says that there is nothing to do.
-_DONE_ALREADY = ("already exist", "nothing new added")
+_DONE_ALREADY = ("already exist", "nothing new added", "request didn't affect anything")
 
 
 def make_database(supervisor: Supervisor) -> None:
@@ -42,14 +42,7 @@ def grant_database(supervisor: Supervisor) -> None:
 
 
 def make_accounts(supervisor: Supervisor) -> None:
-    """Give slurmdbd the cluster, accounts, users and QOS, once."""
-    marker = supervisor.lab.run / "accounts.done"
-    if marker.exists():
-        return
-    say("making accounts")
-    ask = supervisor.namespace.call
-    if not wait_until(lambda: ask("sacctmgr", "-n", "show", "cluster").returncode == 0, 20):
-        raise LabError("sacctmgr gets no answer", log=supervisor.host_path("/var/log/slurm/slurmdbd.log"))
+    """Give slurmdbd the cluster, accounts, users and QOS, once, and again when there are others."""
     cluster = f"Cluster={releases.CLUSTER}"
     orders = [
         f"add cluster {releases.CLUSTER}",
@@ -61,13 +54,20 @@ def make_accounts(supervisor: Supervisor) -> None:
         for account in user.associations:
             order = f"add user {user.name} Account={account} {cluster} QOS=normal,high"
             orders.append(order + (f" AdminLevel={user.admin_level}" if user.admin_level != "None" else ""))
+    marker = supervisor.lab.run / "accounts.done"
+    if marker.exists() and marker.read_text() == "\n".join(orders):
+        return
+    say("making accounts")
+    ask = supervisor.namespace.call
+    if not wait_until(lambda: ask("sacctmgr", "-n", "show", "cluster").returncode == 0, 20):
+        raise LabError("sacctmgr gets no answer", log=supervisor.host_path("/var/log/slurm/slurmdbd.log"))
     for order in orders:
         done = ask("sacctmgr", "-i", *order.split())
         words = done.stdout + done.stderr
         # A run that was cut short left some of it done.
         if done.returncode and not any(known in words.lower() for known in _DONE_ALREADY):
             raise LabError(f"sacctmgr {order}: {words.strip()}")
-    marker.touch()
+    marker.write_text("\n".join(orders))
 
 
 def make_reservation(supervisor: Supervisor) -> None:

@@ -7,7 +7,6 @@ import json
 import os
 import re
 import shlex
-import shutil
 import subprocess
 from collections import Counter
 from pathlib import Path
@@ -77,6 +76,9 @@ def packed_root(release: releases.Release) -> Path:
 def _make(release: releases.Release, path: Path) -> tuple[Path, str]:
     """Build and pack a root beside `path`; return the file and the Slurm version in it."""
     work = path.with_suffix(f".work.{os.getpid()}")
+    for leftover in path.parent.glob(f"{path.stem}.*.*"):  # of a run that was killed
+        if leftover != path and not leftover.name.endswith(".zst"):
+            remove_tree(leftover)
     log = path.with_name(path.name.removesuffix(".tar.zst") + ".log")
     suites = (release.suite, *release.extra_suites)
     uri = mirror()
@@ -134,7 +136,10 @@ def slurm_version(root: Path) -> str:
 
 def unpack_root(lab: Lab) -> None:
     """Give the lab its own root file system, if it has none."""
+    source = lab.dir / "root.txt"
     if lab.root.exists():
+        if source.exists() and root_key(lab.release) not in source.read_text():
+            say("this lab's root is of an older recipe; down --wipe and up give it a new one")
         return
     packed = packed_root(lab.release)
     lab.dir.mkdir(parents=True, exist_ok=True)
@@ -148,12 +153,10 @@ def unpack_root(lab: Lab) -> None:
         raise LabError(
             f"{packed} cannot be unpacked: {done.stderr.strip()}", hint="remove it and run up again"
         )
+    source.write_text(packed.name + "\n")
     fresh.rename(lab.root)
 
 
 def remove_tree(path: Path) -> None:
-    """Remove a directory with all in it, never crossing into another file system."""
-    if path.exists():
-        subprocess.run(["rm", "-rf", "--one-file-system", "--", str(path)], check=True)
-        if path.exists():  # pragma: no cover - rm has failed already
-            shutil.rmtree(path)
+    """Remove a file or directory with all in it, if it is there, never crossing into another file system."""
+    subprocess.run(["rm", "-rf", "--one-file-system", "--", str(path)], check=True)
