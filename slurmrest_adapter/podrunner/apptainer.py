@@ -33,7 +33,7 @@ def call(start: Start, place: Place) -> Tuple[List[str], Dict[str, str]]:
         argv += ["-B", bind(place.empty, start.cwd)]
     if place.nvidia:
         argv += ["--nv"]
-    argv += [place.root] + start.argv
+    argv += [place.root, *start.argv]
     env = {name: os.environ[name] for name in ("PATH", "HOME", "USER", "LANG") if name in os.environ}
     for name, value in start.env.items():
         env["APPTAINERENV_" + name] = value

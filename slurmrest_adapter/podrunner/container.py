@@ -48,10 +48,10 @@ def resolve(
 ) -> Start:
     """Work out one container's start from its plan and its image; raises CannotRun.
 
-    `config` is the OCI image configuration, None for an image that has none: then a pod without a
-    command runs the image's own runscript.
+    `config` is the image's OCI configuration (Entrypoint, Cmd, Env…), None for an image that has
+    none: then a pod without a command runs the image's own runscript.
     """
-    image = (config or {}).get("config") or {}
+    image = config or {}
     entrypoint = image.get("Entrypoint") or []
     if config is None and find(root, _RUNSCRIPT):
         entrypoint = [_RUNSCRIPT]
@@ -92,7 +92,7 @@ def environment(
     Apptainer sets the variables by a shell: one name that is no identifier there makes it lose
     *all* of them without a word. So such a name in the pod is refused here, raising CannotRun.
     """
-    merged = OrderedDict()  # type: Dict[str, str]
+    merged: Dict[str, str] = OrderedDict()
     notes = []
     for pair in image_env:
         name, _, value = pair.partition("=")
@@ -126,7 +126,7 @@ def find(root: str, path: str) -> Optional[str]:
     None if it does not exist, or the links go round in circles.
     """
     pending = [part for part in path.split("/") if part]
-    done = []  # type: List[str]
+    done: List[str] = []
     links = 0
     while pending:
         part = pending.pop(0)
@@ -135,7 +135,7 @@ def find(root: str, path: str) -> Optional[str]:
         if part == "..":
             done = done[:-1]
             continue
-        here = os.path.join(root, *(done + [part]))
+        here = os.path.join(root, *done, part)
         try:
             mode = os.lstat(here).st_mode
         except (OSError, ValueError):

@@ -40,14 +40,14 @@ def allotted(environ: Mapping[str, str], dev: str = "/dev") -> Allotment:
         return Allotment(indices, files + [path for path in control if os.path.exists(path)], True, visible)
     if not indices:
         return Allotment([], [], False, visible)
-    others = [os.path.join(dev, name) for name in ("kfd", "dri") + CONTROL_NODES]
+    others = [os.path.join(dev, name) for name in ("kfd", "dri", *CONTROL_NODES)]
     others += sorted(glob.glob(os.path.join(dev, "nvidia[0-9]*")))
     return Allotment(indices, [path for path in others if os.path.exists(path)], False, visible)
 
 
 def expand(text: str) -> List[str]:
     """Slurm's list of indices, ``0,2-4``, as a list of strings."""
-    found = []  # type: List[str]
+    found: List[str] = []
     for part in text.replace(" ", "").split(","):
         first, dash, last = part.partition("-")
         if dash and first.isdigit() and last.isdigit():
@@ -69,7 +69,7 @@ def environment(allotment: Allotment, positions: List[int], sandboxed: bool) -> 
     what Slurm gave the job, cut to the container's part.
     """
     if not positions:
-        return {name: "" for name in VARIABLES}
+        return dict.fromkeys(VARIABLES, "")
     mine = container_indices(allotment, positions)
     if sandboxed and allotment.renumbered:
         order = sorted(allotment.indices, key=lambda index: (len(index), index))

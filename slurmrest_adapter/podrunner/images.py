@@ -130,7 +130,7 @@ class Store:
             target = os.path.join(directory, "image.sif")
             argv = ["apptainer", "-q", "pull", "--disable-cache"]
             argv += ["--no-https"] if insecure else []
-            run_apptainer(argv + [target, reference.pinned(digest)], directory)
+            run_apptainer([*argv, target, reference.pinned(digest)], directory)
             os.rename(target, self.path(digest))
 
     def unpacked(self, path: str, image_id: Optional[str]) -> str:

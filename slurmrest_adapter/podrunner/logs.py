@@ -18,7 +18,7 @@ class CriLog:
     def __init__(self, path: str) -> None:
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
         self._file = os.open(path, flags, 0o600)
-        self._pending = {"stdout": b"", "stderr": b""}  # type: Dict[str, bytes]
+        self._pending: Dict[str, bytes] = {"stdout": b"", "stderr": b""}
         self.lost = 0
 
     def feed(self, stream: str, data: bytes) -> None:

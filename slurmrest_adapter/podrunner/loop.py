@@ -16,12 +16,12 @@ class Loop:
 
     def __init__(self, on_term: Callable[[], None], on_child: Callable[[int, int], None]) -> None:
         self._selector = selectors.DefaultSelector()
-        self._timers = []  # type: List[Tuple[float, int, Callable[[], None]]]
+        self._timers: List[Tuple[float, int, Callable[[], None]]] = []
         self._count = 0
         self._on_term = on_term
         self._on_child = on_child
         self._done = False
-        self._readers = {}  # type: Dict[int, Callable[[bytes], None]]
+        self._readers: Dict[int, Callable[[bytes], None]] = {}
         self._wake, write = os.pipe()
         os.set_blocking(self._wake, False)
         os.set_blocking(write, False)
@@ -58,7 +58,7 @@ class Loop:
         """Wait and call back until `stop`."""
         self._reap()
         while not self._done:
-            timeout = None  # type: Optional[float]
+            timeout: Optional[float] = None
             if self._timers:
                 timeout = max(0.0, self._timers[0][0] - time.monotonic())
             for key, _ in self._selector.select(timeout):

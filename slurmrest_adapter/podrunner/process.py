@@ -125,7 +125,7 @@ def find_program(name: str, also: Iterable[str] = ()) -> Optional[str]:
 
 def descendants(pid: int) -> List[int]:
     """The processes below `pid`, by /proc; empty if /proc does not tell."""
-    children = {}  # type: Dict[int, List[int]]
+    children: Dict[int, List[int]] = {}
     for entry in os.listdir("/proc"):
         if not entry.isdigit():
             continue
@@ -136,7 +136,7 @@ def descendants(pid: int) -> List[int]:
         except (OSError, ValueError, IndexError):
             continue
         children.setdefault(parent, []).append(int(entry))
-    found = []  # type: List[int]
+    found: List[int] = []
     queue = [pid]
     while queue:
         below = children.get(queue.pop(), [])

@@ -8,7 +8,7 @@ import json
 import os
 import signal
 import time
-from typing import Any, Dict, Optional
+from typing import Any, Optional
 
 from . import images, process, syscalls
 from .plan import ContainerPlan, Plan
@@ -35,11 +35,9 @@ def work(plan: Plan, container: ContainerPlan, mount_at: Optional[str], pipe: in
     except images.ImageError as error:
         report(event="failed", reason=error.reason, message=str(error))
     else:
-        # Large configurations (long histories) must fit: only what the start needs is passed on.
-        config = None  # type: Optional[Dict[str, Any]]
-        if image.config is not None:
-            config = {"config": image.config.get("config")}
-        payload = json.dumps({"event": "ready", "root": root, "image_id": image.image_id, "config": config})
+        payload = json.dumps(
+            {"event": "ready", "root": root, "image_id": image.image_id, "config": image.config}
+        )
         view = memoryview((payload + "\n").encode("ascii"))
         while view:
             view = view[os.write(pipe, view) :]

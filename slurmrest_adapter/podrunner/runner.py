@@ -48,7 +48,7 @@ class Context:
         self.allotment = allotment
         self.loop = loop
         self.owner = owner
-        self.children = {}  # type: Dict[int, Runner]
+        self.children: Dict[int, Runner] = {}
 
 
 class Runner:
@@ -58,20 +58,20 @@ class Runner:
         self._context = context
         self.container = plan
         self._record = record
-        self.code = None  # type: Optional[int]
+        self.code: Optional[int] = None
         self.fresh = True  # nothing was begun
-        self._worker = None  # type: Optional[int]
+        self._worker: Optional[int] = None
         self._answer = b""
-        self._pid = None  # type: Optional[int]
-        self._ended = None  # type: Optional[process.Ended]
-        self._log = None  # type: Optional[CriLog]
-        self._pipes = {}  # type: Dict[str, int]
+        self._pid: Optional[int] = None
+        self._ended: Optional[process.Ended] = None
+        self._log: Optional[CriLog] = None
+        self._pipes: Dict[str, int] = {}
         self._stderr = b""
         self._quiet = True  # nothing came on stdout
         self._started = 0.0
         self._term_wanted = False
-        self._mounted = None  # type: Optional[str]
-        self._notes = []  # type: List[str]
+        self._mounted: Optional[str] = None
+        self._notes: List[str] = []
 
     @property
     def live(self) -> bool:

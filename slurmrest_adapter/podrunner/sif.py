@@ -1,6 +1,6 @@
 """What a SIF file holds: where its squashfs lies and the OCI configuration it was made from.
 
-Apptainer keeps the whole OCI configuration, byte for byte, as a data object; ENTRYPOINT, CMD, ENV and
+Apptainer keeps the `config` part of the OCI image configuration as a data object; ENTRYPOINT, CMD, ENV and
 WORKDIR are nowhere else in exact form. The layout is that of the public SIF format, version 1: a
 global header of 128 bytes and then fixed-size descriptors, all little-endian.
 """
@@ -29,14 +29,18 @@ class SifError(ValueError):
 
 
 class Sif(NamedTuple):
-    """`squashfs_offset` in bytes, None if the root file system is of another kind."""
+    """`squashfs_offset` in bytes, None if the root file system is of another kind.
+
+    `config` is the `config` part of the OCI image configuration (Entrypoint, Cmd, Env…), None if the
+    file has none, which is so for images that were not made from OCI ones.
+    """
 
     squashfs_offset: Optional[int]
     config: Optional[Dict[str, Any]]
 
 
 def read(path: str) -> Sif:
-    """Read a SIF's tables; `config` is the OCI image configuration, None if it has none.
+    """Read a SIF's tables and its configuration.
 
     Raises SifError for what is no SIF, OSError if it cannot be read.
     """
@@ -55,8 +59,8 @@ def read(path: str) -> Sif:
         table = stream.read(table_size)
         if len(table) < table_size:
             raise SifError("truncated SIF file")
-        offset = None  # type: Optional[int]
-        config = None  # type: Optional[Dict[str, Any]]
+        offset: Optional[int] = None
+        config: Optional[Dict[str, Any]] = None
         for entry in _entries(table, size, total):
             if entry.kind == _TYPE_PARTITION and offset is None:
                 if entry.file_system == _FILE_SYSTEM_SQUASHFS:
@@ -98,4 +102,5 @@ def _config(stream: Any, entry: _Entry) -> Dict[str, Any]:
         raise SifError("the OCI configuration in the SIF is not valid JSON")
     if not isinstance(value, dict):
         raise SifError("the OCI configuration in the SIF is not an object")
-    return value
+    inner = value.get("config")
+    return inner if isinstance(inner, dict) else value

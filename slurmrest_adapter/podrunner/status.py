@@ -27,8 +27,8 @@ class Status:
         self.mode = "plain"
         self.python = python
         self.phase = "starting"
-        self.end = None  # type: Optional[Dict[str, Any]]
-        self.containers = []  # type: List[Dict[str, Any]]
+        self.end: Optional[Dict[str, Any]] = None
+        self.containers: List[Dict[str, Any]] = []
 
     def record(self) -> Dict[str, Any]:
         """The record as it is written; times are seconds since the epoch."""

@@ -33,9 +33,9 @@ class Supervisor(Owner):
         self._context = Context(plan, pod, sandbox, allotment, self._loop, self)
         self._runners = [
             Runner(self._context, container, record)
-            for container, record in zip(plan.containers, status.containers)
+            for container, record in zip(plan.containers, status.containers)  # noqa: B905  3.6
         ]
-        self._reason = None  # type: Optional[str]
+        self._reason: Optional[str] = None
         self._loop.read(control, self._controlled)
 
     def run(self, deadline: Optional[float]) -> int:

@@ -48,7 +48,7 @@ def unmount(target: str) -> None:
 
 def prctl(option: int, *arguments: int) -> None:
     """See prctl(2). Raises OSError."""
-    values = [ctypes.c_ulong(value) for value in (arguments + (0, 0, 0, 0))[:4]]
+    values = [ctypes.c_ulong(value) for value in [*arguments, 0, 0, 0, 0][:4]]
     _checked(_libc.prctl(ctypes.c_int(option), *values), "prctl")
 
 

@@ -25,7 +25,7 @@ LIMIT = 40_000  # bytes; Slurm takes 4 MiB, but each job's script is kept
 _BOOT = f"""
 import sys
 if sys.version_info < (3, 6):
-    sys.exit("the pod runner needs Python 3.6 or newer, but %s is %s" % (sys.executable, sys.version.split()[0]))
+    sys.exit("the pod runner needs Python 3.6 or newer; %s is %s" % (sys.executable, sys.version.split()[0]))
 import base64, importlib.util, json, os, zlib
 with os.fdopen(9, "rb") as stream:
     sources = json.loads(zlib.decompress(base64.b64decode(stream.read())).decode("ascii"))
