@@ -13,7 +13,7 @@ from slurmrest_adapter.domain.errors import ConfigError
 from slurmrest_adapter.identity.base import Owner
 from slurmrest_adapter.identity.mapfile import Line, MapMapper
 from slurmrest_adapter.runtimes.apptainer import ApptainerRuntime
-from slurmrest_adapter.runtimes.script import job_script
+from slurmrest_adapter.runtimes.base import Runtime
 from slurmrest_adapter.slurm.build import TokenSettings, build_gateway
 from slurmrest_adapter.slurm.gateway import Gateway
 from slurmrest_adapter.store.sqlite import SqliteStore
@@ -33,13 +33,19 @@ def build(config: Path | None) -> Deps:
     if settings.shared_dir is None:
         raise ConfigError("shared_dir: is needed, a directory that this host and the nodes both see")
     state = _state_dir(settings.state_dir)
+    runtime = ApptainerRuntime(
+        insecure_registries=settings.images.insecure_registries,
+        cache=settings.images.cache,
+        mode=settings.podrunner.mode,
+        python=settings.podrunner.python,
+    )
     return Deps(
         gateway=gateway_of(settings),
         store=SqliteStore(state / "pods.sqlite3"),
         delivery=SharedDelivery(settings.shared_dir, settings.shared_dir_on_nodes),
         mapper=MapMapper([_line(line) for line in settings.identity.map], settings.identity.min_uid),
-        site=_site(settings),
-        script=job_script(settings.podrunner.python),
+        site=_site(settings, runtime),
+        script=runtime.job_script(),
         key=identity_key(state),
         shared_root=settings.shared_dir,
     )
@@ -106,12 +112,7 @@ def _line(line: MapLine) -> Line:
     return Line(line.namespace, line.service_account, owner)
 
 
-def _site(settings: Settings) -> Site:
-    runtime = ApptainerRuntime(
-        insecure_registries=settings.images.insecure_registries,
-        cache=settings.images.cache,
-        mode=settings.podrunner.mode,
-    )
+def _site(settings: Settings, runtime: Runtime) -> Site:
     return Site(
         cluster=settings.cluster,
         partition=settings.defaults.partition,
@@ -123,5 +124,5 @@ def _site(settings: Settings) -> Site:
         gpu_types=settings.gpu.types,
         run_as_user=settings.identity.run_as_user,
         image_map=settings.images.map,
-        runtime=runtime.section(),
+        runtime=runtime.plan_section(),
     )
