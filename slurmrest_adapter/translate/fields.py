@@ -121,11 +121,18 @@ class _Walk:
             where = f"{path}[{index}]"
             if isinstance(item, Mapping):
                 self.table(kind, item, where)
-                problem = fields_env.variable_problem(item, where) if kind == "EnvVar" else None
-                if problem is not None:
-                    self._refuse(problem)
+                if kind == "EnvVar":
+                    self._variable(item, where)
             else:
                 self._refuse(Invalid(where, "a map is needed"))
+
+    def _variable(self, variable: Mapping[str, Any], path: str) -> None:
+        problem = fields_env.variable_problem(variable, path)
+        note = fields_env.variable_note(variable)
+        if problem is not None:
+            self._refuse(problem)
+        elif note is not None:
+            self.checked.notes.append(f"{path}: {note}")
 
     def _volume(self, volume: Mapping[str, Any], source: str, path: str, row: Row) -> None:
         """A volume counts only where a container mounts it."""

@@ -78,7 +78,7 @@ LIFECYCLE: Table = {
 }
 
 ENV_VAR: Table = {
-    "name": done("str", "a shell identifier, but not UID: the runtime carries no others"),
+    "name": done("str", "a shell identifier that the runtime does not use itself (UID, GID, key …)"),
     "value": done("str", "after $(NAME) is expanded"),
     "valueFrom": done("map", "resolved before the pod becomes a job", kind="EnvVarSource"),
 }

@@ -1,9 +1,9 @@
 """What the environment of a container may hold, and how an unresolved reference is called.
 
-The runtime injects variables through a shell's assignments. Seen with Apptainer 1.4: a name that
-is no shell identifier makes *all* of a pod's variables vanish with exit code 0, ``UID`` is
-read-only there, and a value loses the ``\\r`` of each ``\\r\\n``. So such variables are refused by
-name before anything runs.
+The runtime injects variables through a shell script of its own. Seen with Apptainer 1.4.5: a name
+that is no shell identifier makes *all* of a pod's variables vanish with exit code 0; the names
+that the script uses itself are lost or changed, ``key`` and ``e`` among them; and a value loses
+the ``\\r`` of each ``\\r\\n``. So such variables are refused by name before anything runs.
 """
 
 from __future__ import annotations
@@ -17,7 +17,14 @@ from slurmrest_adapter.domain.errors import Invalid, PodError, Unsupported
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 # Kubernetes' own rule since 1.30: any printable ASCII but "=".
 _KUBERNETES_NAME = re.compile(r"[\x20-\x3c\x3e-\x7e]+")
-_READ_ONLY = frozenset({"UID"})
+# Each was given to a container and came out lost or changed; neighbours such as PWD, IFS, PS1,
+# APPTAINER_NAME or SINGULARITY_BIND came out right.
+_TAKEN = frozenset(
+    {"UID", "EUID", "GID", "e", "key", "__script__", "__exported_env__", "__apptainer_cmd__"}
+    | {"PROMPT_COMMAND", "PREPEND_PATH", "APPEND_PATH", "SINGULARITY_ENVIRONMENT"}
+    | {"APPTAINER_SHELL", "SINGULARITY_SHELL", "APPTAINER_APPNAME", "SINGULARITY_APPNAME"}
+)
+_EXTENDED = {"LD_LIBRARY_PATH": "the runtime appends /.singularity.d/libs to it"}
 # The kernel takes 131071 bytes in one string of the environment; the runtime's prefix counts too.
 _PREFIX = "APPTAINERENV_"
 _MAX_STRING = 131071
@@ -55,6 +62,12 @@ def variable_problem(variable: Mapping[str, Any], path: str) -> PodError | None:
     return _name_problem(variable.get("name"), path) or _value_problem(variable, path)
 
 
+def variable_note(variable: Mapping[str, Any]) -> str | None:
+    """What the pod's author should know of a variable that is carried, or None."""
+    name = variable.get("name")
+    return _EXTENDED.get(name) if isinstance(name, str) else None
+
+
 def is_env_name(name: str) -> bool:
     """Would Kubernetes take this as a variable's name?"""
     return _KUBERNETES_NAME.fullmatch(name) is not None
@@ -70,8 +83,8 @@ def _name_problem(name: object, path: str) -> PodError | None:
         return Invalid(where, f"{name!r} is no variable name (printable ASCII without '=')")
     if not _IDENTIFIER.fullmatch(name):
         return Unsupported(where, f"{name!r} is no shell identifier; the runtime carries no other names")
-    if name in _READ_ONLY:
-        return Unsupported(where, f"the runtime sets {name} itself")
+    if name in _TAKEN:
+        return Unsupported(where, f"the runtime uses {name} itself, the container would not get this value")
     return None
 
 

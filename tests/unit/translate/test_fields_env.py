@@ -15,6 +15,10 @@ from slurmrest_adapter.translate.fields_env import check_env
 pytestmark = pytest.mark.unit
 
 
+# Short enough for the strategy below to make them.
+TAKEN = {"UID", "EUID", "GID", "e", "key", "__script__"}
+
+
 def pod(*env: dict[str, Any], group: str = "containers") -> dict[str, Any]:
     containers = {"containers": [{"name": "m", "image": "x"}]}
     return {"spec": {"restartPolicy": "Never", **containers, group: [{"name": "c", "env": list(env)}]}}
@@ -28,6 +32,9 @@ def pod(*env: dict[str, Any], group: str = "containers") -> dict[str, Any]:
         ("with-dash", Unsupported),
         ("1A", Unsupported),
         ("UID", Unsupported),
+        ("GID", Unsupported),
+        ("key", Unsupported),
+        ("PREPEND_PATH", Unsupported),
         ("A B", Unsupported),
         ("A=B", Invalid),
         ("é", Invalid),
@@ -70,8 +77,14 @@ def test_the_longest_value_passes_and_one_byte_more_does_not() -> None:
     assert str(most) in error.reason
 
 
+def test_what_the_runtime_adds_to_a_value_is_noted() -> None:
+    checked = check(pod({"name": "LD_LIBRARY_PATH", "value": "/lib"}))
+    assert checked.refused == []
+    assert [note.split(":")[0] for note in checked.notes] == ["spec.containers[0].env[0]"]
+
+
 @given(
-    st.from_regex(r"[A-Za-z_][A-Za-z0-9_]{0,10}", fullmatch=True).filter(lambda name: name != "UID"),
+    st.from_regex(r"[A-Za-z_][A-Za-z0-9_]{0,10}", fullmatch=True).filter(lambda name: name not in TAKEN),
     st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=50),
 )
 def test_all_else_passes(name: str, value: str) -> None:
