@@ -42,10 +42,14 @@ T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
 # Names that Slurm's own sig_name2num knows. Any other one kills the job (facts, "Cancel").
-SIGNALS = frozenset(
-    ("HUP", "INT", "QUIT", "ABRT", "KILL", "ALRM", "TERM", "USR1", "USR2")
-    + ("URG", "CONT", "STOP", "TSTP", "TTIN", "TTOU")
-)
+SIGNALS = frozenset({"HUP", "INT", "QUIT", "ABRT", "KILL", "ALRM", "TERM", "USR1", "USR2"}) | {
+    "URG",
+    "CONT",
+    "STOP",
+    "TSTP",
+    "TTIN",
+    "TTOU",
+}
 # Above this many ids the answer for all jobs costs less than the filter, and the request line
 # nears the 8 kB at which proxies stop (facts, "Follow").
 _FILTER_AT_MOST = 400
@@ -184,7 +188,8 @@ class Gateway:
             forgotten_unknown = error
         found = _named(found, name, user)
         if not found:
-            found = _named(self._ask(binding.jobs(), user), name, user)
+            found = self._ask(binding.jobs(), user)
+            found = _named(found, name, user)
         if not found and forgotten_unknown is not None:
             raise Unavailable(f"cannot prove that there is no job {name}: {forgotten_unknown}")
         return found
