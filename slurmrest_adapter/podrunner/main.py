@@ -7,6 +7,7 @@ import shutil
 import signal
 import sys
 import time
+import traceback
 from typing import Any, Dict, List, Mapping, Optional
 
 from . import gpus, plan, sandbox, status
@@ -114,7 +115,7 @@ def entry() -> None:
     try:
         code = main()
     except Exception:  # noqa: BLE001  the words must reach runner.log, and the job must not look well
-        sys.excepthook(*sys.exc_info())
+        traceback.print_exc()
         code = CANNOT
     finally:
         shutil.rmtree(os.path.join(os.environ.get("SRA_POD_DIR", "/nowhere"), _SANDBOX), ignore_errors=True)

@@ -37,7 +37,7 @@ class Importer(object):
         return None
     def exec_module(self, module):
         name = module.__name__
-        exec(compile(sources[name], "<" + name + ">", "exec"), module.__dict__)
+        exec(compile(sources[name], name.replace(".", "/") + ".py", "exec"), module.__dict__)
     def get_source(self, name):
         return sources[name]
 sys.meta_path.insert(0, Importer())

@@ -1,0 +1,120 @@
+"""The runner keeps to Python 3.6 and its standard library, shown four ways."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import slurmrest_adapter
+from slurmrest_adapter import podrunner
+from slurmrest_adapter.runtimes.script import PACKAGE, sources
+
+ROOT = Path(slurmrest_adapter.__file__).parents[1]
+RUNNER = ROOT / "slurmrest_adapter" / "podrunner"
+FILES = sorted(RUNNER.glob("*.py"))
+# The unittest modules beside this file, which the oldest Python runs.
+TESTS = sorted(Path(__file__).parent.glob("test_podrunner_*.py"))
+# What the runner may import; a new name here is a decision, since a minimal Python may lack it.
+ALLOWED = {
+    "collections", "contextlib", "ctypes", "fcntl", "glob", "hashlib", "heapq", "json", "os", "platform",
+    "re", "selectors", "shutil", "signal", "stat", "struct", "subprocess", "sys", "tempfile", "time",
+    "traceback", "typing", "urllib",
+}  # fmt: skip
+
+
+def test_versions_agree() -> None:
+    assert podrunner.VERSION == slurmrest_adapter.__version__
+
+
+def test_vermin() -> None:
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            "import vermin; vermin.main()",
+            "--no-tips",
+            "--violations",
+            "-t=3.6-",
+            *map(str, FILES),
+        ],
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.parametrize("path", [*FILES, *TESTS], ids=lambda path: path.name)
+def test_parses_as_3_6(path: Path) -> None:
+    ast.parse(path.read_text(), feature_version=(3, 6))
+
+
+def test_packed_sources_are_the_files_and_parse_as_3_6() -> None:
+    packed = sources()
+    assert len(packed) == len(FILES)
+    for name, text in packed.items():
+        assert name == PACKAGE or name.startswith(PACKAGE + ".")
+        ast.parse(text, feature_version=(3, 6))
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
+def test_imports(path: Path) -> None:
+    own = {file.stem for file in FILES} | {"VERSION"}
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            names = {alias.name.split(".")[0] for alias in node.names}
+            assert names <= ALLOWED
+        elif isinstance(node, ast.ImportFrom):
+            if node.level:
+                # Inside the package only, by relative imports: they work in the packed form too.
+                assert node.level == 1
+                assert {node.module} <= own if node.module else {alias.name for alias in node.names} <= own
+            else:
+                assert (node.module or "").split(".")[0] in ALLOWED
+
+
+@functools.cache
+def oldest_python() -> Path | None:
+    """The oldest Python of 3.6 or newer on this machine that runs."""
+    found: dict[tuple[int, int], Path] = {}
+    folders = [Path(folder) for folder in os.environ.get("PATH", "").split(os.pathsep) if folder]
+    pyenv = shutil.which("pyenv")
+    homes = [Path(os.environ["PYENV_ROOT"])] if "PYENV_ROOT" in os.environ else []
+    homes += [Path(pyenv).resolve().parents[1]] if pyenv else []
+    homes += [folder.parent for folder in folders if folder.name == "shims"]
+    for home in homes:
+        folders += (home / "versions").glob("*/bin")
+    for folder in folders:
+        if not folder.is_dir() or not os.access(folder, os.R_OK):
+            continue
+        for path in folder.glob("python3.*"):
+            match = re.fullmatch(r"python3\.(\d+)", path.name)
+            if match and int(match[1]) >= 6:
+                version = (3, int(match[1]))
+                # A shim of a version that is not installed exists, but does not run.
+                done = subprocess.run([path, "-c", "import ctypes, zlib"], capture_output=True)
+                if done.returncode == 0:
+                    found.setdefault(version, path)
+    return found[min(found)] if found else None
+
+
+@pytest.mark.parametrize("path", TESTS, ids=lambda path: path.stem)
+def test_unit_tests_under_the_oldest_python(path: Path) -> None:
+    python = oldest_python()
+    assert python is not None, "no python3.X of 3.6 or newer runs here"
+    module = ".".join(path.relative_to(ROOT).with_suffix("").parts)
+    done = subprocess.run(
+        [python, "-B", "-m", "unittest", module], cwd=ROOT, capture_output=True, text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    assert done.returncode == 0, f"{python}\n{done.stderr}"
+    ran = re.search(r"Ran (\d+) tests?", done.stderr)
+    assert ran is not None
+    assert int(ran[1]) > 0
