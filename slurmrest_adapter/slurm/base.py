@@ -27,7 +27,11 @@ class SlurmGateway(Protocol):
     """Slurm, through slurmrestd. Safe for use by many threads."""
 
     def ping(self) -> Ping:
-        """Whether slurmctld answers. Proves nothing about tokens: a bad one is answered too."""
+        """Whether slurmctld answers.
+
+        A refused token is no error here: 24.11 shows slurmctld as down then. Any other question
+        tells the two apart.
+        """
         ...
 
     def partitions(self, user: str | None = None) -> list[PartitionInfo]:
@@ -74,7 +78,10 @@ class SlurmGateway(Protocol):
         ...
 
     def find_by_name(self, name: str, user: str, since: int | None = None) -> list[FoundJob]:
-        """Jobs of exactly this name and user.
+        """Jobs of exactly this name and user; all of them unless one has not ended yet.
+
+        A submit that Slurm refused for its resources (error 2014) leaves a FAILED job that never
+        ran, and is found too.
 
         Args:
             since: POSIX seconds; jobs that ended before may be left out. None looks at all.

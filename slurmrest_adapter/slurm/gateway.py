@@ -6,6 +6,7 @@ and kept nowhere, so one user's identity cannot stick to another's call.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 from collections.abc import Collection, Iterable
@@ -53,6 +54,7 @@ SIGNALS = frozenset({"HUP", "INT", "QUIT", "ABRT", "KILL", "ALRM", "TERM", "USR1
 # Above this many ids the answer for all jobs costs less than the filter, and the request line
 # nears the 8 kB at which proxies stop (facts, "Follow").
 _FILTER_AT_MOST = 400
+_ACTIVE = frozenset({"PENDING", "RUNNING", "SUSPENDED"})
 # Ping proves nothing about its asker, so with minted tokens anybody may ask.
 _ANYBODY = "nobody"
 
@@ -104,7 +106,7 @@ class Gateway:
         self._session.close()
 
     def ping(self) -> Ping:
-        """Whether slurmctld answers."""
+        """Whether slurmctld answers; to a refused token it does not, which shows here as down."""
         user = self._service_user or (_ANYBODY if self._tokens.needs_user else None)
         return self._ask(self._binding(user).ping(), user)
 
@@ -173,26 +175,28 @@ class Gateway:
         return max(same, key=_recency, default=None)
 
     def find_by_name(self, name: str, user: str, since: int | None = None) -> list[FoundJob]:
-        """Asks slurmdbd, and slurmctld when that found nothing or could not be asked.
+        """Asks slurmdbd, and slurmctld unless that showed a job that has not ended.
 
-        slurmdbd is quick, but on 24.11 does not show held jobs; slurmctld has them all, at the
-        price of the whole list.
+        slurmdbd is quick, but learns of a job only when it becomes eligible: not of one that is
+        held or waits for a dependency. slurmctld has them all, at the price of the whole list.
         """
         binding = self._binding(user)
         found: list[FoundJob] = []
-        forgotten_unknown: SlurmError | None = None
+        past_unknown: SlurmError | None = None
         try:
-            # slurmdbd's own default is since midnight.
+            # Without a start slurmdbd looks back to midnight.
             found = self._ask(binding.accounting_by_name(name, user, since or 1), user)
         except Unavailable as error:
-            forgotten_unknown = error
+            past_unknown = error
         found = _named(found, name, user)
-        if not found:
-            found = self._ask(binding.jobs(), user)
-            found = _named(found, name, user)
-        if not found and forgotten_unknown is not None:
-            raise Unavailable(f"cannot prove that there is no job {name}: {forgotten_unknown}")
-        return found
+        if any(_ACTIVE.intersection(job.states) for job in found):
+            return found
+        present = self._ask(binding.jobs(), user)
+        # slurmctld's row is the newer one.
+        merged = {(job.job_id, job.submit_time): job for job in found + _named(present, name, user)}
+        if not merged and past_unknown is not None:
+            raise Unavailable(f"cannot prove that there is no job {name}: {past_unknown}")
+        return list(merged.values())
 
     def _may_run(self, spec: JobSpec) -> None:
         if spec.user in self._never_as:
@@ -233,8 +237,23 @@ class Gateway:
 
     def _ask(self, operation: Operation[T], user: str | None) -> T:
         response = self._send(operation, user)
-        self._check(response, user)
+        try:
+            self._check(response, user)
+        except Unavailable:
+            if operation.path.startswith("/slurmdb/"):
+                self._prove_token(user)
+            raise
         return operation.read(response)
+
+    def _prove_token(self, user: str | None) -> None:
+        """Raises `Unauthorized` when slurmctld refuses the token.
+
+        A refused token and a slurmdbd that is down are the same answer under ``/slurmdb``: 502
+        with error 7000. slurmctld tells them apart.
+        """
+        binding = self._binding(user)
+        with contextlib.suppress(Unavailable):
+            self._check(self._send(binding.states([1]), user), user)
 
     def _send(self, operation: Operation[T], user: str | None) -> requests.Response:
         return self._session.send(

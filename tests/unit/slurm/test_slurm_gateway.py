@@ -439,6 +439,7 @@ def test_accounting_of_an_unknown_job(http: Any) -> None:
 
 def test_accounting_with_slurmdbd_down(http: Any) -> None:
     http.get(f"{DB}/job/5", status=502, json={"errors": [{"error_number": 7000, "error": "x"}]})
+    http.get(f"{V}/jobs/state/", json={"jobs": []})
     with pytest.raises(Unavailable, match="slurmdbd"):
         gateway().accounting(5)
 
@@ -463,6 +464,7 @@ def test_find_by_name_asks_slurmctld_only_when_needed(http: Any) -> None:
 )
 def test_find_by_name_finds_what_slurmdbd_does_not_show(http: Any, database: dict[str, Any]) -> None:
     http.get(f"{DB}/jobs/", **database)
+    http.get(f"{V}/jobs/state/", json={"jobs": []})
     row = {"job_id": 5, "name": "n", "user_name": "alice", "comment": "c", "job_state": ["PENDING"]}
     number = {"set": True, "infinite": False, "number": 9}
     body = json.dumps({"jobs": [{**row, "submit_time": number, "x": float("nan")}, {**row, "name": "m"}]})
@@ -470,8 +472,39 @@ def test_find_by_name_finds_what_slurmdbd_does_not_show(http: Any, database: dic
     assert gateway().find_by_name("n", "alice") == [FoundJob(5, ("PENDING",), "n", "alice", "c", 9)]
 
 
+def test_find_by_name_looks_for_a_waiting_job_beside_one_that_has_ended(http: Any) -> None:
+    old = {
+        "job_id": 5,
+        "name": "n",
+        "user": "alice",
+        "state": {"current": ["FAILED"]},
+        "time": {"submission": 9},
+    }
+    http.get(f"{DB}/jobs/", json={"jobs": [old]})
+    number = {"set": True, "infinite": False, "number": 9}
+    same = {"job_id": 5, "name": "n", "user_name": "alice", "job_state": ["FAILED"], "submit_time": number}
+    new = {"job_id": 6, "name": "n", "user_name": "", "job_state": ["PENDING"]}
+    other = {"job_id": 7, "name": "n", "user_name": "bob", "job_state": ["PENDING"]}
+    http.get(f"{V}/jobs/", json={"jobs": [same, new, other]})
+    assert [job.job_id for job in gateway().find_by_name("n", "alice")] == [5, 6]
+
+
+def test_a_refused_token_is_told_from_slurmdbd_being_down(http: Any) -> None:
+    http.get(f"{DB}/job/5", status=502, json={"errors": [{"error_number": 7000, "error": "no database"}]})
+    http.get(f"{V}/jobs/state/", status=511, json={"errors": [{"error_number": 1007, "error": "bad"}]})
+    with pytest.raises(Unauthorized):
+        gateway().accounting(5)
+    working: dict[str, Any] = {"json": {"jobs": []}}
+    down: dict[str, Any] = {"status": 502, "json": {"errors": [{"error_number": 1800}]}}
+    for state in (working, down):
+        http.replace("GET", f"{V}/jobs/state/", **state)
+        with pytest.raises(Unavailable, match="slurmdbd"):
+            gateway().accounting(5)
+
+
 def test_find_by_name_proves_absence_only_with_both(http: Any) -> None:
     http.get(f"{V}/jobs/", json={"jobs": []})
+    http.get(f"{V}/jobs/state/", json={"jobs": []})
     http.get(f"{DB}/jobs/", json={"jobs": []})
     assert gateway().find_by_name("n", "alice") == []
     http.replace("GET", f"{DB}/jobs/", status=502, json={"errors": [{"error_number": 7000}]})
