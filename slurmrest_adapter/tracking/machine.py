@@ -24,6 +24,10 @@ from slurmrest_adapter.domain.states import Kind, Standing, classify
 
 NOTHING_KNOWN = Standing(Kind.UNKNOWN, "", "")
 MISSING_TWICE = 2
+# A queued job's reason moves while its state does not, and only a full look shows it. Each answer
+# while there is none yet, then every eighth.
+LOOK_AGAIN = 8
+NO_REASON = ("", "None")
 
 
 class Command(StrEnum):
@@ -89,6 +93,7 @@ class Tracked:
         runner: the runner's last status.
         record: slurmdbd's record, once asked.
         missing: successful bulk answers in a row without the job.
+        unlooked: bulk answers since the job was last seen in full.
         deleting: deletion was asked for.
         unreachable: why Slurm could not be asked, "" when the last question was answered.
     """
@@ -99,6 +104,7 @@ class Tracked:
     runner: Mapping[str, Any] = field(default_factory=dict)
     record: AccountingRecord | None = None
     missing: int = 0
+    unlooked: int = 0
     deleting: bool = False
     unreachable: str = ""
 
@@ -145,13 +151,16 @@ def _states(tracked: Tracked, event: StatesAnswered) -> Step:
         story = "slurmctld no longer shows the job; asking slurmdbd" if missing == MISSING_TWICE else ""
         asks = (Command.ACCOUNT, Command.READ_RUNNER) if missing >= MISSING_TWICE else ()
         return Step(replace(tracked, missing=missing), asks, story)
-    tracked = replace(tracked, missing=0)
+    tracked = replace(tracked, missing=0, unlooked=tracked.unlooked + 1)
     seen = classify(event.words, tracked.job.reason if tracked.job else "")
     commands: tuple[Command, ...] = ()
     if tracked.job is None or seen != tracked.standing:
         # Rows hold only id and words. The rest (reason, nodes, end) is worth a look of its own,
         # and the end counts only once it was seen in full.
         commands = (Command.LOOK, Command.READ_RUNNER)
+    elif seen.kind in (Kind.QUEUED, Kind.HELD):
+        if tracked.job.reason in NO_REASON or tracked.unlooked >= LOOK_AGAIN:
+            commands = (Command.LOOK,)
     elif seen.kind in (Kind.RUNNING, Kind.FINISHING, Kind.STARTING):
         commands = (Command.READ_RUNNER,)
     return Step(tracked, commands)
@@ -165,7 +174,7 @@ def _job(tracked: Tracked, job: JobInfo) -> Step:
             replace(tracked, missing=MISSING_TWICE), (Command.ACCOUNT,), "the job id is another job's now"
         )
     seen = classify(job.states, job.reason)
-    tracked = replace(tracked, unreachable="", missing=0)
+    tracked = replace(tracked, unreachable="", missing=0, unlooked=0)
     if seen.kind is Kind.UNKNOWN:
         # Keeps the last standing: a word nobody has heard of changes no pod.
         return Step(replace(tracked, job=job), (), f"unknown state {seen.words}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from slurmrest_adapter.domain import usage
@@ -94,7 +94,10 @@ class Follower:
 
     def _take(self, event: Event) -> None:
         move = step(self._tracked, event)
-        changed = move.tracked != self._tracked
+        # Counters are the machine's own business and not worth a write.
+        changed = move.tracked != replace(
+            self._tracked, missing=move.tracked.missing, unlooked=move.tracked.unlooked
+        )
         self._tracked = move.tracked
         if changed or move.story:
             self._keep(type(event).__name__ if move.story else "", move.story)
