@@ -185,7 +185,9 @@ def _job(tracked: Tracked, job: JobInfo) -> Step:
         tracked = replace(tracked, runner={})
     story = ""
     if old.job is None or old.standing != seen or old.job.reason != job.reason:
-        story = f"{seen.words} {job.reason}".replace(" None", "") + (f" on {job.nodes}" if job.nodes else "")
+        reason = "" if job.reason in NO_REASON else job.reason
+        where = f"on {job.nodes}" if job.nodes else ""
+        story = " ".join(part for part in (seen.words, reason, where) if part)
     commands = (Command.READ_RUNNER, Command.CLOSE) if seen.ended else ()
     return Step(tracked, commands, story)
 

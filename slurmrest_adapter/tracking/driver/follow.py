@@ -31,6 +31,15 @@ from slurmrest_adapter.translate.status import Facts, PodStatus, pod_status
 
 # slurmctld hands a finished job to slurmdbd within seconds; a site without one never will.
 ACCOUNT_FOR_SECONDS = 15.0
+# Who said it, in the story.
+_SOURCES: Mapping[type[Event], str] = {
+    StatesAnswered: "slurm",
+    JobSeen: "slurm",
+    RunnerSeen: "runner",
+    Accounted: "slurmdbd",
+    CouldNotAsk: "slurm",
+    DeleteAsked: "delete",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +109,7 @@ class Follower:
         )
         self._tracked = move.tracked
         if changed or move.story:
-            self._keep(type(event).__name__ if move.story else "", move.story)
+            self._keep(_SOURCES[type(event)] if move.story else "", move.story)
         for command in move.commands:
             self._do(command)
 
