@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from slurmrest_adapter.domain.errors import ConfigError
@@ -63,6 +63,7 @@ def build_gateway(
     pool: int = 8,
     ca_file: str | None = None,
     min_uid: int = 1000,
+    never_as: Collection[str] = ("root", "slurm"),
 ) -> Gateway:
     """A gateway; nothing is sent before its first call.
 
@@ -71,7 +72,14 @@ def build_gateway(
     """
     source = token_source(token)
     session = Session(endpoints, connect_s=connect_s, read_s=read_s, pool=pool, ca_file=ca_file)
-    return Gateway(session, source, api_version=api_version, service_user=service_user, min_uid=min_uid)
+    return Gateway(
+        session,
+        source,
+        api_version=api_version,
+        service_user=service_user,
+        min_uid=min_uid,
+        never_as=never_as,
+    )
 
 
 def _needed(value: str | None, key: str, source: str) -> str:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import threading
 from collections.abc import Collection, Iterable
 from typing import TypeVar
 
@@ -89,7 +88,6 @@ class Gateway:
         self._service_user = service_user
         self._never_as = frozenset(never_as)
         self._min_uid = min_uid
-        self._lock = threading.Lock()
         self._chosen: Binding | None = None
 
     @property
@@ -281,19 +279,17 @@ class Gateway:
         try:
             return answers.check(response, source=self._tokens, user=user, ours=negotiate.OURS)
         except Incompatible:
-            with self._lock:
-                self._chosen = None  # slurmrestd may have been upgraded: negotiate anew next time
+            self._chosen = None  # slurmrestd may have been upgraded: negotiate anew next time
             raise
 
     def _binding(self, user: str | None) -> Binding:
         chosen = self._chosen
-        if chosen is not None:
-            return chosen
-        with self._lock:
-            if self._chosen is None:
-                self._chosen = negotiate.choose(self._api_version, lambda v: self._serves(v, user))
-                _log.info("slurmrestd is spoken to in %s", self._chosen.version)
-            return self._chosen
+        if chosen is None:
+            # Without a lock: two that find out the same do no harm, and none waits out another's time-out.
+            chosen = negotiate.choose(self._api_version, lambda v: self._serves(v, user))
+            self._chosen = chosen
+            _log.info("slurmrestd is spoken to in %s", chosen.version)
+        return chosen
 
     def _serves(self, version: str, user: str | None) -> bool:
         response = self._session.send(

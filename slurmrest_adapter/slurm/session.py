@@ -16,7 +16,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from http.cookiejar import DefaultCookiePolicy
 from urllib.parse import urlsplit
 
 import requests
@@ -78,7 +77,6 @@ class Session:
         self._http = requests.Session()
         self._http.trust_env = False
         self._http.verify = ca_file or True
-        self._http.cookies.set_policy(DefaultCookiePolicy(allowed_domains=[]))
         for scheme in ("http://", "https://"):
             self._http.mount(scheme, HTTPAdapter(pool_maxsize=pool, pool_block=True))
         for endpoint in self._endpoints:
@@ -120,6 +118,7 @@ class Session:
             all_headers["Content-Type"] = "application/json"  # exactly so: a charset is refused
         failures: list[str] = []
         for endpoint in self._in_order():
+            # Prepared apart from the session: nothing of its state (cookies, authentication) goes along.
             prepared = requests.Request(
                 method, endpoint.url + path, params=list(params), data=data, headers=all_headers
             ).prepare()

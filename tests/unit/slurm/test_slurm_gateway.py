@@ -380,6 +380,21 @@ def test_signal(http: Any) -> None:
     ]
 
 
+def test_a_signal_whose_answer_is_lost_is_not_sent_again(http: Any) -> None:
+    http.delete(f"{V}/job/5", body=requests.ConnectionError("reset"))
+    http.delete(f"{V}/job/5", json={"status": []})
+    with pytest.raises(Unavailable):
+        gateway().signal(5, "TERM", "alice")
+    assert len(sent(http)) == 1
+
+
+def test_a_cancel_whose_answer_is_lost_is_sent_again(http: Any) -> None:
+    http.delete(f"{V}/job/5", body=requests.ConnectionError("reset"))
+    http.delete(f"{V}/job/5", json={"status": []})
+    gateway().cancel(5, "alice")
+    assert len(sent(http)) == 2
+
+
 @pytest.mark.parametrize("name", ["", "FOO", "term", "15", "SIG", "TERM ", "SIGSIGTERM"])
 def test_an_unknown_signal_is_never_sent(http: Any, name: str) -> None:
     assert name not in SIGNALS
@@ -521,7 +536,7 @@ def test_who_asks(http: Any, tmp_path: Path) -> None:
     room = gateway(token=TokenSettings("hs256", key_file=str(key)), service_user="slurmrest")
     room.states([1], user="alice")
     room.nodes("alice")
-    room.partitions()
+    room.partitions("alice")
     room.job(5)
     room.job(5, "alice")
 
