@@ -75,9 +75,10 @@ def read(comment: str, key: bytes) -> PodIdentity | None:
     if not word.startswith(PREFIX):
         return None
     body, dot, signature = word[len(PREFIX) :].partition(".")
-    if not dot or not hmac.compare_digest(signature.encode(), _signature(body, key).encode()):
-        return None
     try:
+        # A comment is anybody's text: one that is no Unicode at all is foreign too.
+        if not dot or not hmac.compare_digest(signature.encode(), _signature(body, key).encode()):
+            return None
         raw = json.loads(base64.urlsafe_b64decode(body + "=" * (-len(body) % 4)))
         return PodIdentity(uid=raw["u"], namespace=raw["n"], name=raw["p"], cluster=raw["c"])
     except (binascii.Error, ValueError, KeyError, TypeError):

@@ -16,6 +16,7 @@ from slurmrest_adapter.domain.errors import Invalid
 
 _LABEL = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 _SUBDOMAIN = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
+_SERVICE_ACCOUNT = ("serviceAccountName", "serviceAccount")  # the second is its old name
 _UID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
 
@@ -31,7 +32,7 @@ class ContainerView:
     def name(self) -> str:
         """The container's name; a DNS label, as Kubernetes demands."""
         name = text(self.raw.get("name"), f"{self.path}.name")
-        if not _LABEL.fullmatch(name):
+        if not is_label(name):
             raise Invalid(f"{self.path}.name", f"{name!r} is no DNS label (a-z, 0-9 and '-')")
         return name
 
@@ -52,10 +53,8 @@ class ContainerView:
         for index, entry in enumerate(items(self.raw.get("env"), f"{self.path}.env")):
             where = f"{self.path}.env[{index}]"
             entry = mapping(entry, where)
-            value = entry.get("value")
-            pairs.append(
-                (text(entry.get("name"), f"{where}.name"), text(value or "", f"{where}.value", True))
-            )
+            name = text(entry.get("name"), f"{where}.name")
+            pairs.append((name, optional(entry.get("value"), f"{where}.value")))
         return tuple(pairs)
 
     def resources(self, kind: str) -> Mapping[str, Any]:
@@ -84,7 +83,7 @@ class PodView:
 
     @property
     def namespace(self) -> str:
-        return text(self.metadata.get("namespace") or "default", "metadata.namespace")
+        return optional(self.metadata.get("namespace"), "metadata.namespace") or "default"
 
     @property
     def uid(self) -> str:
@@ -92,11 +91,8 @@ class PodView:
 
     @property
     def service_account(self) -> str:
-        spec = self.spec
-        return text(
-            spec.get("serviceAccountName") or spec.get("serviceAccount") or "default",
-            "spec.serviceAccountName",
-        )
+        names = [optional(self.spec.get(key), f"spec.{key}") for key in _SERVICE_ACCOUNT]
+        return next(filter(None, names), "default")
 
     @property
     def labels(self) -> Mapping[str, Any]:
@@ -108,7 +104,7 @@ class PodView:
 
     @property
     def restart_policy(self) -> str:
-        return text(self.spec.get("restartPolicy") or "Always", "spec.restartPolicy")
+        return optional(self.spec.get("restartPolicy"), "spec.restartPolicy") or "Always"
 
     @property
     def grace_seconds(self) -> int:
@@ -146,7 +142,7 @@ def view(raw: Any) -> PodView:
     pod = PodView(raw)
     if not _SUBDOMAIN.fullmatch(pod.name):
         raise Invalid("metadata.name", f"{pod.name!r} is no DNS name (a-z, 0-9, '-' and '.')")
-    if not _LABEL.fullmatch(pod.namespace):
+    if not is_label(pod.namespace):
         raise Invalid("metadata.namespace", f"{pod.namespace!r} is no DNS label (a-z, 0-9 and '-')")
     if not _UID.fullmatch(pod.uid):
         raise Invalid("metadata.uid", f"{pod.uid!r} cannot be a UID")
@@ -160,6 +156,11 @@ def view(raw: Any) -> PodView:
     if not apps:
         raise Invalid("spec.containers", "at least one container is needed")
     return pod
+
+
+def is_label(name: str) -> bool:
+    """Is this a DNS label, as Kubernetes wants names of containers, namespaces and hosts?"""
+    return _LABEL.fullmatch(name) is not None
 
 
 def mapping(value: Any, where: str) -> Mapping[str, Any]:
@@ -188,13 +189,22 @@ def text(value: Any, where: str, empty: bool = False) -> str:
         raise Invalid(where, f"a string is needed, this is {kind_of(value)} (quote it in YAML)")
     if "\0" in value:
         raise Invalid(where, "holds a NUL character, which no process can be given")
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise Invalid(where, "is no Unicode text (half a surrogate pair)") from None
     return value
+
+
+def optional(value: Any, where: str) -> str:
+    """Like `text`, and "" when absent; any other kind is Invalid, never taken for absent."""
+    return "" if value is None else text(value, where, True)
 
 
 def seconds(value: Any, where: str, least: int) -> int:
     """A whole number of seconds, at least `least`."""
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value < 2**31:
-        raise Invalid(where, f"a whole number of seconds from {least} is needed, this is {value!r}")
+        raise Invalid(where, f"a whole number of seconds, {least} or more, is needed")
     return value
 
 

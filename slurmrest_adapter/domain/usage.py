@@ -78,17 +78,19 @@ def from_job(job: JobInfo) -> Usage:
 def tres(text: str) -> dict[str, int]:
     """Slurm's TRES string: ``cpu=4,mem=8G,gres/gpu:a100=2`` → numbers, memory in MiB."""
     found: dict[str, int] = {}
-    scale = {"K": 1 / 1024, "M": 1, "G": 1024, "T": 1024**2, "P": 1024**3}
+    powers = {"K": 1, "M": 2, "G": 3, "T": 4, "P": 5}
     for part in text.split(","):
-        name, equals, value = part.partition("=")
-        if not equals or not value:
+        name, _, value = part.partition("=")
+        if not name or not value:
             continue
-        unit = scale.get(value[-1].upper())
+        power = powers.get(value[-1].upper(), 0)
+        digits = value[:-1] if power else value
+        if name == "mem":
+            power = power - 2 if power else 0  # without a unit it is MiB already
         try:
-            number = float(value[:-1]) * unit if unit else float(value)
-        except ValueError:
+            found[name] = int(float(digits) * 1024.0**power)
+        except (ValueError, OverflowError):  # no number, not a number, infinite
             continue
-        found[name] = int(number)
     return found
 
 
