@@ -12,7 +12,6 @@ import os
 import shutil
 import stat
 import subprocess
-import tempfile
 from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional
 
 from . import registry, sif
@@ -126,7 +125,7 @@ class Store:
 
     def pull(self, reference: registry.Reference, digest: str, insecure: bool) -> None:
         """Pull by digest and put the finished file in its place; raises ImageError."""
-        with scratch(self.directory) as directory:
+        with scratch(self.directory, digest) as directory:
             target = os.path.join(directory, "image.sif")
             argv = ["apptainer", "-q", "pull", "--disable-cache"]
             argv += ["--no-https"] if insecure else []
@@ -143,7 +142,7 @@ class Store:
         target = os.path.join(self.directory, name + ".dir")
         with self.locked(name):
             if not os.path.isdir(target):
-                with scratch(self.directory) as directory:
+                with scratch(self.directory, name) as directory:
                     root = os.path.join(directory, "root")
                     run_apptainer(["apptainer", "-q", "build", "--sandbox", root, path], directory)
                     os.rename(root, target)
@@ -151,19 +150,28 @@ class Store:
 
 
 @contextlib.contextmanager
-def scratch(parent: str) -> Iterator[str]:
-    """A new directory in `parent`, removed at the end with whatever is left in it."""
-    directory = tempfile.mkdtemp(prefix="tmp-", dir=parent)
+def scratch(parent: str, name: str) -> Iterator[str]:
+    """A new directory in `parent`, removed at the end with whatever is left in it.
+
+    The caller holds the lock of `name`: what is there already was left by a pull that was killed.
+    """
+    directory = os.path.join(parent, "tmp-" + name.replace(":", "-"))
+    _remove(directory)
+    os.mkdir(directory, 0o700)
     try:
         yield directory
     finally:
-        # An unpacked layer may hold directories that even their owner cannot enter.
-        for root, names, _ in os.walk(directory):
-            for name in names:
-                path = os.path.join(root, name)
-                if not os.path.islink(path):
-                    os.chmod(path, 0o700)
-        shutil.rmtree(directory, ignore_errors=True)
+        _remove(directory)
+
+
+def _remove(directory: str) -> None:
+    # An unpacked layer may hold directories that even their owner cannot enter.
+    for root, names, _ in os.walk(directory):
+        for name in names:
+            path = os.path.join(root, name)
+            if not os.path.islink(path):
+                os.chmod(path, 0o700)
+    shutil.rmtree(directory, ignore_errors=True)
 
 
 def run_apptainer(argv: List[str], directory: str) -> None:

@@ -43,7 +43,10 @@ def run(directory: str, devices: List[str], body: Callable[[], int], outer_only:
     `directory` becomes the sandbox's tmpfs, `devices` are the GPU device files to show. The file
     descriptors `outer_only` are closed inside. Raises Unavailable before `body` has started.
     """
-    os.makedirs(directory, mode=0o700, exist_ok=True)
+    try:
+        os.makedirs(directory, mode=0o700, exist_ok=True)
+    except OSError as error:
+        raise Unavailable(str(error))
     ready, report = os.pipe()
     outside = os.getpid()
     pid = os.fork()

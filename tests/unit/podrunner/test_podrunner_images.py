@@ -255,7 +255,9 @@ class Stores(unittest.TestCase):
         self.assertEqual(most, [1] * 8)
 
     def test_scratch_goes_away_whatever_its_modes(self) -> None:
-        with images.scratch(self.base) as directory:
+        os.makedirs(os.path.join(self.base, "tmp-sha256-1", "left by a killed pull"))
+        with images.scratch(self.base, "sha256:1") as directory:
+            self.assertEqual(os.listdir(directory), [])
             os.makedirs(os.path.join(directory, "a", "b"))
             os.chmod(os.path.join(directory, "a"), 0)
         self.assertEqual(os.listdir(self.base), [])

@@ -208,6 +208,21 @@ class Pods(unittest.TestCase):
         self.assertEqual((status["phase"], status["end"]["exit_code"]), ("ended", 125))
         self.assertIn("containers:", status["end"]["message"])
 
+    def test_without_a_sandbox_it_goes_on_plainly(self) -> None:
+        with open(os.path.join(self.pod, "sandbox"), "w"):
+            pass  # so that the sandbox has no place
+        runtime = {"name": "apptainer", "mode": "auto"}
+        self.assertEqual(self.start([{"run": "exit 3"}], runtime=runtime).wait(), 3, self.runner_log())
+        self.assertEqual(self.status()["runner"]["mode"], "plain")
+        self.assertIn("plain mode, because there is no sandbox", self.runner_log())
+
+    def test_a_sandbox_that_must_be(self) -> None:
+        with open(os.path.join(self.pod, "sandbox"), "w"):
+            pass
+        runtime = {"name": "apptainer", "mode": "sandbox"}
+        self.assertEqual(self.start([{"run": "exit 3"}], runtime=runtime).wait(), 125, self.runner_log())
+        self.assertIn("no sandbox on this node", self.status()["end"]["message"])
+
     def test_no_directory(self) -> None:
         self.environ["SRA_POD_DIR"] = "/no/such"
         self.assertEqual(self.again().wait(), 125)
