@@ -43,9 +43,9 @@ def token_source(settings: TokenSettings) -> TokenSource:
         case "hs256":
             return Hs256Key(_needed(settings.key_file, "key_file", "hs256"), lifetime_s=settings.lifetime_s)
         case "file":
-            return FileToken(_needed(settings.token_file, "token_file", "file"))
+            return FileToken(_needed(settings.token_file, "file", "file"))
         case "static":
-            return StaticToken(_needed(settings.value, "value", "static"))
+            return StaticToken(_needed(settings.value, "token", "static"))
         case "none":
             return NoToken()
         case other:

@@ -92,12 +92,12 @@ class StaticToken:
     """One token from the configuration."""
 
     name = "the static token"
-    advice = "make a new one (scontrol token) and set slurm.token"
+    advice = "make a new one (scontrol token) and set slurm.token.token"
     needs_user = False
     says_who = True
 
     def __init__(self, token: str) -> None:
-        self._token = Secret(_clean(token, "slurm.token"))
+        self._token = Secret(_clean(token, "slurm.token.token"))
 
     def token(self, user: str | None) -> Secret:
         """The same for everybody; the user's name goes in a header of its own."""

@@ -14,6 +14,7 @@ from slurmrest_adapter.domain.errors import AdapterError, NotFound
 from slurmrest_adapter.domain.jobs import JobInfo
 from slurmrest_adapter.domain.states import Kind, classify
 from slurmrest_adapter.store.base import PodRecord, Stage
+from slurmrest_adapter.tracking.driver.adopt import adopt
 from slurmrest_adapter.tracking.driver.deps import Deps
 from slurmrest_adapter.tracking.driver.follow import Follower, Seen
 
@@ -41,11 +42,12 @@ def delete(
         NotOurs: the job's identity is another one.
         SlurmError: Slurm refused, or could not be asked.
     """
+    if record.deleting is None and record.stage not in (Stage.REFUSED, Stage.ENDED):
+        deps.store.update(record.uid, "delete", "deletion asked for", deleting=deps.clock())
+    record = adopt(deps, record)
     follower = Follower(deps, record.uid)
     if record.job_id is None or record.stage in (Stage.REFUSED, Stage.ENDED):
         return follower.remembered()
-    if record.deleting is None:
-        deps.store.update(record.uid, "delete", "deletion asked for", deleting=deps.clock())
     job = _ours(deps, record)
     if job is None:
         return follower.look()

@@ -13,6 +13,7 @@ from slurmrest_adapter.domain.states import Standing, classify
 from slurmrest_adapter.sources.runner import read_status
 from slurmrest_adapter.sources.userfiles import UntrustedFile
 from slurmrest_adapter.store.base import PodRecord, Stage
+from slurmrest_adapter.tracking.driver.adopt import adopt
 from slurmrest_adapter.tracking.driver.deps import Deps
 from slurmrest_adapter.tracking.machine import (
     NOTHING_KNOWN,
@@ -76,7 +77,7 @@ class Follower:
 
     def look(self) -> Seen:
         """Ask once, and say what is so. Never raises for a Slurm that cannot be asked."""
-        record = self._record()
+        record = self._adopted(self._record())
         if record.stage in (Stage.SUBMITTED, Stage.ENDED) and record.job_id is not None:
             if record.deleting is not None:
                 self._take(DeleteAsked())
@@ -85,6 +86,17 @@ class Follower:
             if self._tracked.ended and not self._record().usage:
                 self._close(self._record())
         return self._seen()
+
+    def _adopted(self, record: PodRecord) -> PodRecord:
+        """With its job, where the answer to its submit was lost and the job has turned up since."""
+        if record.job_id is None and record.stage is Stage.SUBMITTING:
+            try:
+                record = adopt(self._deps, record)
+            except SlurmError as error:
+                self._take(CouldNotAsk(str(error)))
+        if record.job_id is not None and self._tracked.job_id != record.job_id:
+            self._tracked = _restore(record)
+        return record
 
     def remembered(self) -> Seen:
         """What is known without asking anybody."""

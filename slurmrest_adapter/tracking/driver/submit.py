@@ -12,12 +12,12 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from slurmrest_adapter.domain import identity
 from slurmrest_adapter.domain.errors import AdapterError, MaybeAccepted, Rejected, SlurmError
 from slurmrest_adapter.domain.jobs import JobRef
 from slurmrest_adapter.domain.jobspec import JobSpec
 from slurmrest_adapter.domain.pod import PodView, view
 from slurmrest_adapter.store.base import PodRecord, Stage
+from slurmrest_adapter.tracking.driver.adopt import find, submitted
 from slurmrest_adapter.tracking.driver.deps import Deps
 from slurmrest_adapter.translate.pod import Ownership, Translated, translate
 
@@ -55,23 +55,20 @@ def submit(deps: Deps, raw: Any) -> PodRecord:
         )  # fmt: skip
     try:
         deps.delivery.put(directory, made.plan, made.spec.uid, made.spec.gid)
-        ref = _find(deps, record, made.spec) if known is not None else None
-        ref = ref or _submit(deps, record, made.spec)
+        # A refusal left no job; an intent without an answer may have.
+        unanswered = known is not None and known.stage is Stage.SUBMITTING
+        ref = (find(deps, record) if unanswered else None) or _submit(deps, record, made.spec)
     except MaybeAccepted as error:
         deps.store.update(pod.uid, "lost", str(error), error=str(error))
         raise
     except AdapterError as error:
         deps.store.update(pod.uid, "refused", str(error), stage=Stage.REFUSED, error=_words(error))
         raise
-    return deps.store.update(
-        pod.uid,
-        "submitted",
-        f"Slurm job {ref.job_id}",
-        stage=Stage.SUBMITTED,
-        job_id=ref.job_id,
-        warnings=[*ref.warnings, *([ref.message] if ref.message else [])],
-        error=None,
-    )
+    done = submitted(deps, record, ref, "")
+    if done.deleting is not None:
+        # Deleted while the submit was on its way: nobody else knows the job's id yet.
+        deps.gateway.cancel(ref.job_id, done.user)
+    return done
 
 
 def _owner(deps: Deps, pod: PodView) -> Ownership:
@@ -98,39 +95,34 @@ def _record(deps: Deps, pod: PodView, made: Translated, directory: str) -> PodRe
 
 
 def _submit(deps: Deps, record: PodRecord, spec: JobSpec) -> JobRef:
+    """Submit; a lost answer is settled by looking, and only then, once, by doing it again."""
     try:
         return deps.gateway.submit(spec, deps.script)
     except MaybeAccepted as lost:
         deps.store.update(record.uid, "lost", f"{lost}; looking for the job by its name")
-        deadline = deps.clock() + LOOK_FOR_SECONDS
-        while True:
-            found = _find(deps, record, spec)
-            if found is not None:
-                return found
-            if deps.clock() >= deadline:
-                raise
-            deps.sleep(0.5)
+        found, proved = _look(deps, record)
+        if found is not None:
+            return found
+        if not proved:
+            raise
+    deps.store.update(record.uid, "again", "there is no such job; submitting it again")
+    return deps.gateway.submit(spec, deps.script)
 
 
-def _find(deps: Deps, record: PodRecord, spec: JobSpec) -> JobRef | None:
-    """The job that an earlier submit of this pod may have made, proved by its signed identity."""
-    try:
-        candidates = deps.gateway.find_by_name(spec.name, spec.user)
-    except SlurmError:
-        return None
-    for job in candidates:
-        proved = identity.read(job.comment or _comment(deps, job.job_id, spec.user), deps.key)
-        if proved is not None and proved.uid == record.uid:
-            return JobRef(job.job_id)
-    return None
-
-
-def _comment(deps: Deps, job_id: int, user: str) -> str:
-    """The comment as slurmctld has it; slurmdbd shows it only after the job's end."""
-    try:
-        return deps.gateway.job(job_id, user).comment
-    except SlurmError:
-        return ""
+def _look(deps: Deps, record: PodRecord) -> tuple[JobRef | None, bool]:
+    """The job, if it turns up; and whether the last look proved that there is none."""
+    deadline = deps.clock() + LOOK_FOR_SECONDS
+    while True:
+        last = deps.clock() >= deadline
+        proved = False
+        try:
+            found = find(deps, record)
+            proved = True
+        except SlurmError:
+            found = None
+        if found is not None or last:
+            return found, proved
+        deps.sleep(0.5)
 
 
 def _words(error: AdapterError) -> str:
