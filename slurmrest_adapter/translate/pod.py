@@ -6,10 +6,10 @@ import math
 from dataclasses import dataclass
 
 from slurmrest_adapter.domain import images
-from slurmrest_adapter.domain.errors import Invalid, Unsupported
+from slurmrest_adapter.domain.errors import Invalid
 from slurmrest_adapter.domain.identity import PodIdentity, sign
 from slurmrest_adapter.domain.jobspec import JobSpec
-from slurmrest_adapter.domain.pod import ContainerView, PodView
+from slurmrest_adapter.domain.pod import ContainerView, PodView, is_label, optional
 from slurmrest_adapter.domain.podplan import ContainerPlan, PodPlan
 from slurmrest_adapter.translate import expand, fields, resources
 from slurmrest_adapter.translate.site import Site
@@ -74,7 +74,7 @@ def translate(pod: PodView, owner: Ownership, site: Site, key: bytes, directory:
         containers=tuple(_container(c, needs.slices[c.name], site) for c in pod.containers()),
         grace_seconds=pod.grace_seconds,
         deadline_seconds=pod.deadline_seconds,
-        hostname=str(pod.spec.get("hostname") or pod.name)[:63].rstrip(".-"),
+        hostname=_hostname(pod),
         runtime=dict(site.runtime),
     )
     spec = JobSpec(
@@ -117,14 +117,22 @@ def time_limit_minutes(deadline: int | None, grace: int, site: Site) -> int | No
     return max(1, math.ceil(site.time_limit_seconds / 60))
 
 
+def _hostname(pod: PodView) -> str:
+    """The pod's host name: its own field, a DNS label, else its name as far as a host name goes."""
+    given = optional(pod.spec.get("hostname"), "spec.hostname")
+    if given and not is_label(given):
+        raise Invalid("spec.hostname", f"{given!r} is no DNS label (a-z, 0-9 and '-')")
+    return given or pod.name[:63].rstrip(".-")
+
+
 def _container(container: ContainerView, gpus: tuple[int, ...], site: Site) -> ContainerPlan:
     env = expand.env(container.env)
     known = dict(env)
     command, args = container.words("command"), container.words("args")
     reference = _mapped(container.image, site)
     parsed = images.parse(reference, f"{container.path}.image")
-    working_dir = container.raw.get("workingDir") or None
-    if working_dir is not None and (not isinstance(working_dir, str) or not working_dir.startswith("/")):
+    working_dir = optional(container.raw.get("workingDir"), f"{container.path}.workingDir") or None
+    if working_dir is not None and not working_dir.startswith("/"):
         raise Invalid(f"{container.path}.workingDir", f"{working_dir!r} is no absolute path")
     return ContainerPlan(
         name=container.name,
@@ -148,7 +156,8 @@ def _mapped(reference: str, site: Site) -> str:
 
 
 def _pull_policy(container: ContainerView, parsed: images.ImageRef) -> str:
-    policy = container.raw.get("imagePullPolicy") or images.default_pull_policy(parsed)
+    given = optional(container.raw.get("imagePullPolicy"), f"{container.path}.imagePullPolicy")
+    policy = given or images.default_pull_policy(parsed)
     if policy not in ("Always", "IfNotPresent", "Never"):
-        raise Unsupported(f"{container.path}.imagePullPolicy", f"{policy!r} is no pull policy")
-    return str(policy)
+        raise Invalid(f"{container.path}.imagePullPolicy", f"{policy!r} is no pull policy")
+    return policy

@@ -20,6 +20,8 @@ from slurmrest_adapter.translate.site import Site
 PRODUCT_LABEL = "nvidia.com/gpu.product"
 # Counted by Kubernetes' scheduler, but nothing a Slurm job could be given more or less of here.
 WITHOUT_EFFECT = frozenset({"ephemeral-storage"})
+# Far above any node, and far below what would make lists of positions a burden.
+MOST_GPUS = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +45,8 @@ def of_pod(pod: PodView, site: Site) -> Resources:
     """A pod's resources.
 
     Raises:
-        Invalid: a bad quantity, a fraction of a GPU, a GPU limit unlike its request.
+        Invalid: a bad quantity, a fraction of a GPU, a GPU limit unlike its request, more GPUs
+            than any node has.
         Unsupported: a resource the site has no GRES for, two kinds of GPU in one pod, a GPU
             product the site has no type for.
     """
@@ -83,13 +86,15 @@ def _amount(container: ContainerView, resource: str, default: Fraction) -> Fract
 def _gpus(
     pod: PodView, containers: list[ContainerView], site: Site
 ) -> tuple[tuple[GpuRequest, ...], dict[str, tuple[int, ...]]]:
-    kinds: dict[str, str] = {}  # GRES → the field that asked first
+    # (resource, GRES) → the field that asked first. Two resources are two kinds even where both
+    # stand for one GRES: Slurm could not be told how many of each.
+    kinds: dict[tuple[str, str], str] = {}
     slices: dict[str, tuple[int, ...]] = {}
     app_total, init_peak = 0, 0
     for container in containers:
         count = 0
         for resource, gres in _asked(container, site):
-            kinds.setdefault(gres, f"{container.path}.resources.limits[{resource}]")
+            kinds.setdefault((resource, gres), f"{container.path}.resources.limits[{resource}]")
             count += _whole(container, resource)
         if container.init:
             # Init containers run one after the other: each starts at the first GPU again.
@@ -102,8 +107,11 @@ def _gpus(
     if not total:
         return (), slices
     if len(kinds) > 1:
-        raise Unsupported(list(kinds.values())[1], f"two kinds of GPU in one pod ({', '.join(kinds)})")
-    name, _, kind = next(iter(kinds)).partition(":")
+        asked = ", ".join(resource for resource, _ in kinds)
+        raise Unsupported(list(kinds.values())[1], f"two kinds of GPU in one pod ({asked})")
+    if total > MOST_GPUS:
+        raise Invalid(next(iter(kinds.values())), f"asks for more GPUs than any node has ({MOST_GPUS})")
+    name, _, kind = next(iter(kinds))[1].partition(":")
     return (GpuRequest(name, _product_type(pod, site, kind), total),), slices
 
 
@@ -111,8 +119,8 @@ def _asked(container: ContainerView, site: Site) -> list[tuple[str, str]]:
     """The GPU resources of a container with their GRES; anything unknown is refused by name."""
     found: dict[str, str] = {}
     for kind in ("limits", "requests"):
-        for resource in container.resources(kind):
-            if resource in ("cpu", "memory") or resource in WITHOUT_EFFECT:
+        for resource, given in container.resources(kind).items():
+            if given is None or resource in ("cpu", "memory") or resource in WITHOUT_EFFECT:
                 continue
             if resource not in site.gpu_resources:
                 raise Unsupported(
@@ -134,6 +142,8 @@ def _whole(container: ContainerView, resource: str) -> int:
         value = Fraction(quantities.parse(given, where))
         if value.denominator != 1 or value < 0:
             raise Invalid(where, f"{given!r} is no whole number of devices")
+        if value > MOST_GPUS:
+            raise Invalid(where, f"{given!r} is more than any node has ({MOST_GPUS})")
         counts[kind] = int(value)
     if "limits" not in counts:
         raise Invalid(f"{container.path}.resources.limits[{resource}]", "is needed where a request is given")

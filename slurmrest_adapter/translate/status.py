@@ -92,6 +92,7 @@ class PodStatus:
         node: the node it runs or ran on.
         gpus: indices of the job's GPUs on that node.
         start_time: RFC 3339, "" before the start.
+        conditions: v1.PodCondition maps that the job's end gives (DisruptionTarget), else empty.
     """
 
     phase: str
@@ -103,6 +104,7 @@ class PodStatus:
     node: str
     gpus: tuple[int, ...]
     start_time: str
+    conditions: tuple[Mapping[str, str], ...] = ()
 
 
 def pod_status(facts: Facts) -> PodStatus:
@@ -124,6 +126,7 @@ def pod_status(facts: Facts) -> PodStatus:
         node=facts.job.nodes if facts.job else "",
         gpus=_gpus(facts),
         start_time=_start(facts),
+        conditions=_conditions(facts, phase),
     )
 
 
@@ -135,6 +138,8 @@ def rfc3339(seconds: float | None) -> str:
 
 
 def _ending(facts: Facts) -> Ending:
+    if facts.refused is not None and facts.deleting:
+        return Ending("", "Error", f"was not made: {facts.refused}")
     if facts.refused is not None:
         return Ending("SlurmRejected", "Error", f"was refused: {facts.refused}")
     ending = ENDINGS.get(facts.standing.outcome, ENDINGS["FAILED"])
@@ -274,6 +279,8 @@ def _message(facts: Facts, ending: Ending, phase: str, records: Mapping[str, Map
         lost = [c["name"] for c in facts.containers if c["name"] not in records]
         if facts.standing.outcome in ("COMPLETED", "FAILED") and lost:
             parts.append(f"no record was found of container {', '.join(lost)}")
+        if _runner_end(facts).get("message"):
+            parts.append(str(_runner_end(facts)["message"]))
     elif facts.standing.kind in (Kind.QUEUED, Kind.HELD):
         parts.append(_queue_words(job, facts.standing))
     elif facts.standing.kind is Kind.UNKNOWN:
@@ -305,7 +312,20 @@ def _gpus(facts: Facts) -> tuple[int, ...]:
         if found:
             return found
     seen = (facts.runner.get("job") or {}).get("gpus") or ()
-    return tuple(int(index) for index in seen if str(index).isdigit())
+    return tuple(int(index) for index in seen if str(index).isdecimal())
+
+
+def _conditions(facts: Facts, phase: str) -> tuple[Mapping[str, str], ...]:
+    if facts.standing.outcome != "PREEMPTED" or phase != "Failed":
+        return ()
+    since = rfc3339(facts.job.end_time) if facts.job else ""
+    preempted = {
+        "type": "DisruptionTarget",
+        "status": "True",
+        "reason": "PreemptedBySlurm",
+        "message": "Slurm gave the job's resources to another job",
+    }
+    return ({**preempted, "lastTransitionTime": since} if since else preempted,)
 
 
 def _start(facts: Facts) -> str:
