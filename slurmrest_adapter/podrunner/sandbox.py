@@ -58,7 +58,9 @@ def run(directory: str, devices: List[str], body: Callable[[], int], outer_only:
     os.close(report)
     with os.fdopen(ready, "rb") as stream:
         answer = stream.read().decode("utf-8", "replace")
-    status = os.waitpid(pid, 0)[1]
+    ended, status = os.waitpid(-1, 0)
+    while ended != pid:  # some shells leave us the child that wrote their here-document
+        ended, status = os.waitpid(-1, 0)
     if answer != "ok":
         raise Unavailable(answer or "the sandbox's first process ended with status {}".format(status))
     return 128 + os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)

@@ -64,10 +64,10 @@ class Site:
     """The lab as the sidecar would see it: slurmrestd, a token of alice, the shared directory."""
 
     rest: str
-    token: str
+    token: str = field(repr=False)
     shared: Path
     registry: str
-    pods: list[Pod] = field(default_factory=list)
+    pods: list[Pod] = field(default_factory=list, repr=False)
 
     def call(self, method: str, path: str, body: Any = None) -> Any:
         request = urllib.request.Request(
@@ -117,7 +117,7 @@ class Pod:
 
     site: Site
     folder: Path
-    script: str
+    script: str = field(repr=False)
     jobs: list[int] = field(default_factory=list)
 
     def submit(self, **fields: Any) -> int:
@@ -433,6 +433,16 @@ def test_kill_leaves_nothing(site: Site) -> None:
     pod.delete()
     pod.wait()  # checks that no process is left
     assert pod.record()["state"] == "running"  # the record of a runner that was killed
+
+
+def test_the_batch_processs_death_takes_everything_along(site: Site) -> None:
+    pod = site.pod(shell("trap '' TERM; echo up; while :; do sleep 1; done"), mode="sandbox")
+    pod.submit()
+    wait_for("the container", lambda: pod.output("main") == "up\n")
+    # Only the batch process hears this; what follows is the kernel's work.
+    pod.delete("?signal=KILL&flags=BATCH_JOB")
+    pod.wait()
+    assert pod.record()["state"] == "running"
 
 
 def test_the_deadline(site: Site) -> None:
