@@ -14,7 +14,7 @@ import yaml
 
 from slurmrest_adapter.domain.errors import AdapterError, Invalid
 from slurmrest_adapter.domain.pod import kind_of
-from slurmrest_adapter.translate.resolve import resolve
+from slurmrest_adapter.domain.resolve import resolve
 
 KINDS = ("Pod", "ConfigMap", "Secret")
 

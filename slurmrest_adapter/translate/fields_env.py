@@ -12,11 +12,10 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from slurmrest_adapter.domain.env_names import is_env_name, target
 from slurmrest_adapter.domain.errors import Invalid, PodError, Unsupported
 
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-# Kubernetes' own rule since 1.30: any printable ASCII but "=".
-_KUBERNETES_NAME = re.compile(r"[\x20-\x3c\x3e-\x7e]+")
 # Each was given to a container and came out lost or changed; neighbours such as PWD, IFS, PS1,
 # APPTAINER_NAME or SINGULARITY_BIND came out right.
 _TAKEN = frozenset(
@@ -68,11 +67,6 @@ def variable_note(variable: Mapping[str, Any]) -> str | None:
     return _EXTENDED.get(name) if isinstance(name, str) else None
 
 
-def is_env_name(name: str) -> bool:
-    """Would Kubernetes take this as a variable's name?"""
-    return _KUBERNETES_NAME.fullmatch(name) is not None
-
-
 def _name_problem(name: object, path: str) -> PodError | None:
     where = f"{path}.name"
     if name is None or name == "":
@@ -118,20 +112,3 @@ def words(key: str) -> Callable[[Any], str]:
         return f"not resolved: {target(key, value)}"
 
     return reason
-
-
-def target(key: str, reference: Any) -> str:
-    """A reference in words, as in ``key "a" of ConfigMap "b"``."""
-    get = reference.get if isinstance(reference, Mapping) else lambda _key: None
-    kind = "ConfigMap" if key.startswith("configMap") else "Secret"
-    match key:
-        case "configMapKeyRef" | "secretKeyRef":
-            return f'key "{get("key")}" of {kind} "{get("name")}"'
-        case "configMapRef" | "secretRef":
-            return f'{kind} "{get("name")}"'
-        case "fieldRef":
-            return f"field {get('fieldPath')}"
-        case "resourceFieldRef":
-            return f"resource {get('resource')}"
-        case _:
-            return f'key "{get("key")}" of a file in volume "{get("volumeName")}"'

@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from slurmrest_adapter.domain import images
+from slurmrest_adapter.domain import expand, images
 from slurmrest_adapter.domain.errors import Invalid
 from slurmrest_adapter.domain.identity import PodIdentity, sign
 from slurmrest_adapter.domain.jobspec import JobSpec
 from slurmrest_adapter.domain.pod import ContainerView, PodView, is_label, optional
 from slurmrest_adapter.domain.podplan import ContainerPlan, PodPlan
-from slurmrest_adapter.translate import expand, fields, resources
+from slurmrest_adapter.translate import fields, resources
 from slurmrest_adapter.translate.site import Site
 
 # Where the runner finds its directory on the node. The value is the only thing in the job's

@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slurmrest_adapter.domain.errors import Invalid, Unsupported
+from slurmrest_adapter.domain.resolve import resolve
 from slurmrest_adapter.translate.fields import TABLES, Checked, check
 from slurmrest_adapter.translate.fields_docs import document
 from slurmrest_adapter.translate.fields_model import Case, Row, Verdict
-from slurmrest_adapter.translate.resolve import resolve
 
 pytestmark = pytest.mark.unit
 

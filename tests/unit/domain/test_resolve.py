@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from slurmrest_adapter.domain import expand
 from slurmrest_adapter.domain.errors import Invalid, PodError, Unsupported
-from slurmrest_adapter.translate import expand
+from slurmrest_adapter.domain.resolve import Facts, resolve, unresolved
 from slurmrest_adapter.translate.fields import check
-from slurmrest_adapter.translate.resolve import Facts, resolve, unresolved
 
 pytestmark = pytest.mark.unit
 

@@ -15,11 +15,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from slurmrest_adapter.domain import resolve_fields, resolve_objects
+from slurmrest_adapter.domain.env_names import is_env_name, target
 from slurmrest_adapter.domain.errors import Invalid, Unsupported
+from slurmrest_adapter.domain.expand import literal
 from slurmrest_adapter.domain.pod import items, mapping, text
-from slurmrest_adapter.translate import resolve_fields, resolve_objects
-from slurmrest_adapter.translate.expand import literal
-from slurmrest_adapter.translate.fields_env import is_env_name, target
 
 _GROUPS = ("initContainers", "containers")
 _SOURCES = ("configMapKeyRef", "secretKeyRef", "fieldRef", "resourceFieldRef", "fileKeyRef")

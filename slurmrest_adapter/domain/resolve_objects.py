@@ -7,9 +7,9 @@ import binascii
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from slurmrest_adapter.domain.env_names import target
 from slurmrest_adapter.domain.errors import Invalid, Unsupported
 from slurmrest_adapter.domain.pod import mapping, text
-from slurmrest_adapter.translate.fields_env import target
 
 
 class Objects:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slurmrest_adapter.translate.expand import env, literal, text
+from slurmrest_adapter.domain.expand import env, literal, text
 
 pytestmark = pytest.mark.unit
 
