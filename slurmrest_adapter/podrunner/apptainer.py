@@ -18,6 +18,12 @@ class Place(NamedTuple):
     empty: str  # an empty directory to be the working directory that the image lacks
     hostname: str
     nvidia: bool  # bring the NVIDIA driver's libraries along
+    oci: bool  # the image has an OCI configuration, whose Env is in `Start.env` already
+
+
+# What `apptainer pull` makes of an image's Env: shell text whose quoting breaks on quotes and
+# backticks, and then says so on the container's standard error.
+_IMAGE_ENV = "/.singularity.d/env/10-docker2singularity.sh"
 
 
 def call(start: Start, place: Place) -> Tuple[List[str], Dict[str, str]]:
@@ -33,6 +39,8 @@ def call(start: Start, place: Place) -> Tuple[List[str], Dict[str, str]]:
         argv += ["-B", bind(place.empty, start.cwd)]
     if place.nvidia:
         argv += ["--nv"]
+    if place.oci and os.path.isfile(place.root + _IMAGE_ENV):
+        argv += ["-B", bind("/dev/null", _IMAGE_ENV) + ":ro"]
     argv += [place.root, *start.argv]
     env = {name: os.environ[name] for name in ("PATH", "HOME", "USER", "LANG") if name in os.environ}
     for name, value in start.env.items():

@@ -166,13 +166,13 @@ class Runner:
             gpu_env = gpus.environment(context.allotment, plan.gpus, context.sandbox is not None)
             start = container.resolve(plan, config, root, gpu_env)
             self._notes = start.notes
-            self._spawn(start, root)
+            self._spawn(start, root, config is not None)
         except container.CannotRun as problem:
             self._fail(problem.code, "ContainerCannotRun", str(problem))
         except OSError as error:
             self._fail(container.START_FAILED, "ContainerCannotRun", str(error))
 
-    def _spawn(self, start: container.Start, root: str) -> None:
+    def _spawn(self, start: container.Start, root: str, oci: bool) -> None:
         context = self._context
         dev = None
         empty = os.path.join(context.sandbox or context.pod, sandbox.EMPTY)
@@ -180,7 +180,7 @@ class Runner:
         if context.sandbox is not None:
             dev = os.path.join(context.sandbox, sandbox.DEV_GPU if self.container.gpus else sandbox.DEV)
         nvidia = bool(self.container.gpus) and os.path.exists("/dev/nvidiactl")
-        place = apptainer.Place(root, dev, empty, context.plan.hostname, nvidia)
+        place = apptainer.Place(root, dev, empty, context.plan.hostname, nvidia, oci)
         argv, env = apptainer.call(start, place)
         directory = os.path.join(context.pod, "logs", self.container.name)
         os.makedirs(directory, mode=0o700, exist_ok=True)

@@ -87,7 +87,7 @@ class Cli:
         program = str(Path(sys.executable).parent / "slurmrest-adapter")
         return [*self.prefix, program, "--config", str(path), *arguments]
 
-    def start(self, *arguments: str) -> subprocess.Popen[str]:
+    def start(self, *arguments: str) -> subprocess.Popen[bytes]:
         """Start a command and leave it running."""
         environment = {k: v for k, v in os.environ.items() if not k.startswith("SLURMREST_")}
         return subprocess.Popen(
@@ -95,16 +95,15 @@ class Cli:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            encoding="utf-8",
-            errors="surrogateescape",
             env=environment,
         )
 
     def __call__(self, *arguments: str, stdin: str = "") -> Done:
         """Run a command to its end."""
         process = self.start(*arguments)
-        out, err = process.communicate(stdin, timeout=300)
-        return Done(process.returncode, out, err)
+        out, err = process.communicate(stdin.encode(), timeout=300)
+        # Containers may print anything; surrogateescape gives the same bytes back.
+        return Done(process.returncode, *(data.decode("utf-8", "surrogateescape") for data in (out, err)))
 
     def run(self, pod: dict[str, Any], *more: dict[str, Any], options: tuple[str, ...] = ()) -> Done:
         """`run --output json` of a pod and the objects it refers to."""

@@ -191,7 +191,7 @@ class Calls(unittest.TestCase):
         start = container.Start(["sh", "-c", "$(id)"], {"A": "x\ny"}, "/h", "/new", True, [])
         os.environ["SLURM_JOB_ID"] = "5"
         self.addCleanup(os.environ.pop, "SLURM_JOB_ID")
-        place = apptainer.Place("/root,fs", "/d:ev", "/empty", "pod", True)
+        place = apptainer.Place("/root,fs", "/d:ev", "/empty", "pod", True, True)
         argv, env = apptainer.call(start, place)
         self.assertEqual(argv[-4:], ["/root,fs", "sh", "-c", "$(id)"])
         self.assertIn("/d\\:ev:/dev", argv)
