@@ -27,6 +27,8 @@ MISSING_TWICE = 2
 # A queued job's reason moves while its state does not, and only a full look shows it. Each answer
 # while there is none yet, then every eighth.
 LOOK_AGAIN = 8
+# Elsewhere only a job id that is another job's now would go unseen.
+LOOK_AT_LEAST = 120
 NO_REASON = ("", "None")
 
 
@@ -88,6 +90,7 @@ class Tracked:
 
     Attributes:
         job_id: the job.
+        name: the job's name as it was submitted, "" when nobody knows.
         standing: the last classified state.
         job: the job as last seen.
         runner: the runner's last status.
@@ -99,6 +102,7 @@ class Tracked:
     """
 
     job_id: int
+    name: str = ""
     standing: Standing = NOTHING_KNOWN
     job: JobInfo | None = None
     runner: Mapping[str, Any] = field(default_factory=dict)
@@ -154,7 +158,7 @@ def _states(tracked: Tracked, event: StatesAnswered) -> Step:
     tracked = replace(tracked, missing=0, unlooked=tracked.unlooked + 1)
     seen = classify(event.words, tracked.job.reason if tracked.job else "")
     commands: tuple[Command, ...] = ()
-    if tracked.job is None or seen != tracked.standing:
+    if tracked.job is None or seen != tracked.standing or tracked.unlooked >= LOOK_AT_LEAST:
         # Rows hold only id and words. The rest (reason, nodes, end) is worth a look of its own,
         # and the end counts only once it was seen in full.
         commands = (Command.LOOK, Command.READ_RUNNER)
@@ -176,11 +180,14 @@ def _job(tracked: Tracked, job: JobInfo) -> Step:
     seen = classify(job.states, job.reason)
     tracked = replace(tracked, unreachable="", missing=0, unlooked=0)
     if seen.kind is Kind.UNKNOWN:
-        # Keeps the last standing: a word nobody has heard of changes no pod.
-        return Step(replace(tracked, job=job), (), f"unknown state {seen.words}")
+        if tracked.standing.kind is not Kind.UNKNOWN:
+            # Keeps the last standing: a word nobody has heard of changes no pod.
+            return Step(tracked, (), "")
+        story = f"unknown state {seen.words}" if seen != tracked.standing else ""
+        return Step(replace(tracked, job=job, standing=seen), (), story)
     old = tracked
     tracked = replace(tracked, job=job, standing=seen)
-    if old.job is not None and job.restart_count > old.job.restart_count:
+    if _run_of(tracked.runner) < job.restart_count:
         # Another run: what the first one's runner wrote is history.
         tracked = replace(tracked, runner={})
     story = ""
@@ -196,15 +203,33 @@ def _same_job(tracked: Tracked, job: JobInfo) -> bool:
     if job.job_id != tracked.job_id:
         return False
     # Slurm moves submit_time forward when it requeues, so only an older run count tells a stranger.
-    return tracked.job is None or (
-        job.name == tracked.job.name and job.restart_count >= tracked.job.restart_count
+    return same_run(tracked, job.name, job.submit_time) and (
+        tracked.job is None or job.restart_count >= tracked.job.restart_count
     )
+
+
+def same_run(tracked: Tracked, name: str, submit_time: int | None) -> bool:
+    """Is what Slurm shows under this job id still the pod's job, and not one that got the id later?
+
+    Its name ends in digits of the pod's UID. A user may have renamed it; then it is still known by
+    the second it was submitted in.
+    """
+    known = tracked.name or (tracked.job.name if tracked.job else "")
+    submitted = tracked.job.submit_time if tracked.job else None
+    return not known or name == known or (submit_time is not None and submit_time == submitted)
+
+
+def _run_of(status: Mapping[str, Any]) -> int:
+    """Which run of the job a runner's status is about: Slurm's restart count."""
+    return int((status.get("job") or {}).get("restart") or 0)
 
 
 def _runner(tracked: Tracked, status: Mapping[str, Any]) -> Step:
     old = tracked.runner
     if status.get("seq", 0) < old.get("seq", 0):
         return Step(tracked)  # late
+    if tracked.job is not None and _run_of(status) < tracked.job.restart_count:
+        return Step(tracked)  # the file of a run that was requeued, still there
     story = ""
     if status != old:
         story = "; ".join(_container_words(status, old))
@@ -225,7 +250,7 @@ def _container_words(status: Mapping[str, Any], old: Mapping[str, Any]) -> list[
 
 
 def _accounted(tracked: Tracked, record: AccountingRecord | None) -> Step:
-    if record is None:
+    if record is None or not same_run(tracked, record.name, record.submit_time):
         return Step(tracked)
     tracked = replace(tracked, record=record)
     if tracked.ended or tracked.missing < MISSING_TWICE:
@@ -234,7 +259,7 @@ def _accounted(tracked: Tracked, record: AccountingRecord | None) -> Step:
     if not seen.ended:
         return Step(tracked)
     job = replace(
-        tracked.job or JobInfo(job_id=tracked.job_id, states=record.states),
+        tracked.job or _from_record(record),
         states=record.states,
         exit_code=record.exit_code,
         derived_exit_code=record.derived_exit_code,
@@ -245,3 +270,18 @@ def _accounted(tracked: Tracked, record: AccountingRecord | None) -> Step:
     )
     commands = (Command.READ_RUNNER, Command.CLOSE)
     return Step(replace(tracked, job=job, standing=seen), commands, f"slurmdbd: {seen.words}")
+
+
+def _from_record(record: AccountingRecord) -> JobInfo:
+    """A job that slurmctld forgot before we ever saw it there, as far as slurmdbd knows it."""
+    return JobInfo(
+        job_id=record.job_id,
+        states=record.states,
+        name=record.name,
+        user=record.user,
+        account=record.account,
+        partition=record.partition,
+        comment=record.comment,
+        restart_count=record.restart_count,
+        submit_time=record.submit_time,
+    )

@@ -210,8 +210,11 @@ class FakeGateway:
 
     def signal(self, job_id: int, signal_name: str, user: str, batch_only: bool = True) -> None:
         self._up()
-        if self._own(job_id, user).info.states != ("RUNNING",):
-            raise Rejected(2051, "Job/step already completing or completed")
+        kept = self._own(job_id, user)
+        if kept.ended:
+            return  # Slurm: already done, which is a success
+        if kept.info.states != ("RUNNING",):
+            raise Rejected(2050, "Job is pending execution")
         self.signals.append((job_id, signal_name, batch_only))
         self.on_signal(job_id, signal_name)
 

@@ -6,10 +6,14 @@ A job's name leads to it at once, in slurmctld and slurmdbd; its signed identity
 from __future__ import annotations
 
 from slurmrest_adapter.domain import identity
-from slurmrest_adapter.domain.errors import NotFound
+from slurmrest_adapter.domain.errors import NotFound, SlurmError
 from slurmrest_adapter.domain.jobs import JobRef
 from slurmrest_adapter.store.base import PodRecord, Stage
 from slurmrest_adapter.tracking.driver.deps import Deps
+
+# Slurm's MessageTimeout is 10 s by default; a request may still be on its way until then.
+LOOK_FOR_SECONDS = 15.0
+_TRIES = frozenset({"intent", "lost", "again"})
 
 
 def find(deps: Deps, record: PodRecord) -> JobRef | None:
@@ -35,6 +39,30 @@ def adopt(deps: Deps, record: PodRecord) -> PodRecord:
         return record
     found = find(deps, record)
     return record if found is None else submitted(deps, record, found, "found by its name")
+
+
+def settle(deps: Deps, record: PodRecord) -> JobRef | None:
+    """The job of a submit without an answer, or the proof that there is none.
+
+    Looks until a request could no longer be on its way, counted from the last submit or the loss of
+    its answer, as the pod's story has them.
+
+    Raises:
+        SlurmError: it could not be asked to the end, which proves nothing.
+    """
+    tries = [line.time for line in deps.store.story(record.uid) if line.event in _TRIES]
+    deadline = max(tries, default=record.created) + LOOK_FOR_SECONDS
+    while True:
+        last = deps.clock() >= deadline
+        try:
+            found = find(deps, record)
+        except SlurmError:
+            if last:
+                raise
+            found = None
+        if found is not None or last:
+            return found
+        deps.sleep(0.5)
 
 
 def submitted(deps: Deps, record: PodRecord, ref: JobRef, how: str) -> PodRecord:

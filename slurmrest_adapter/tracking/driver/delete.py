@@ -14,7 +14,7 @@ from slurmrest_adapter.domain.errors import AdapterError, NotFound
 from slurmrest_adapter.domain.jobs import JobInfo
 from slurmrest_adapter.domain.states import Kind, classify
 from slurmrest_adapter.store.base import PodRecord, Stage
-from slurmrest_adapter.tracking.driver.adopt import adopt
+from slurmrest_adapter.tracking.driver.adopt import settle, submitted
 from slurmrest_adapter.tracking.driver.deps import Deps
 from slurmrest_adapter.tracking.driver.follow import Follower, Seen
 
@@ -44,7 +44,7 @@ def delete(
     """
     if record.deleting is None and record.stage not in (Stage.REFUSED, Stage.ENDED):
         deps.store.update(record.uid, "delete", "deletion asked for", deleting=deps.clock())
-    record = adopt(deps, record)
+    record = _settled(deps, record)
     follower = Follower(deps, record.uid)
     if record.job_id is None or record.stage in (Stage.REFUSED, Stage.ENDED):
         return follower.remembered()
@@ -53,7 +53,7 @@ def delete(
         return follower.look()
     grace = grace_seconds if grace_seconds is not None else int(record.spec.get("grace_seconds", 30))
     standing = classify(job.states, job.reason)
-    if standing.kind in (Kind.RUNNING, Kind.FINISHING) and grace > 0:
+    if standing.kind is Kind.RUNNING and grace > 0:
         deps.gateway.signal(job.job_id, "TERM", record.user, batch_only=True)
         deps.store.update(record.uid, "signal", f"TERM to the runner, {grace} s of grace")
         seen = _wait(deps, follower, grace + RUNNER_SECONDS, tell)
@@ -64,6 +64,20 @@ def delete(
         deps.store.update(record.uid, "cancel", "cancelled")
     # Slurm's KillWait and the node's own tidying up come after a cancel.
     return _wait(deps, follower, 60.0, tell)
+
+
+def _settled(deps: Deps, record: PodRecord) -> PodRecord:
+    """The record with its job; or without one for good, where the submit left none.
+
+    Whoever is still submitting sees the deletion before trying again, and cancels what it gets.
+    """
+    if record.stage is not Stage.SUBMITTING or record.job_id is not None:
+        return record
+    found = settle(deps, record)
+    if found is not None:
+        return submitted(deps, record, found, "found by its name")
+    words = "the pod was deleted before Slurm had its job"
+    return deps.store.update(record.uid, "deleted", words, stage=Stage.REFUSED, error=words)
 
 
 def _ours(deps: Deps, record: PodRecord) -> JobInfo | None:

@@ -26,6 +26,7 @@ from slurmrest_adapter.tracking.machine import (
     RunnerSeen,
     StatesAnswered,
     Tracked,
+    same_run,
     step,
 )
 from slurmrest_adapter.translate.status import Facts, PodStatus, pod_status
@@ -74,6 +75,7 @@ class Follower:
         record = self._record()
         self._tracked = _restore(record)
         self._ended_at: float | None = None
+        self._untrusted = ""
 
     def look(self) -> Seen:
         """Ask once, and say what is so. Never raises for a Slurm that cannot be asked."""
@@ -143,7 +145,9 @@ class Follower:
         try:
             status = read_status(self._deps.shared_root, record.directory, record.spec.get("uid"), record.uid)
         except UntrustedFile as error:
-            self._keep("untrusted", str(error))
+            if str(error) != self._untrusted:  # once, not at every look
+                self._untrusted = str(error)
+                self._keep("untrusted", str(error))
             return
         if status is not None:
             self._take(RunnerSeen(status))
@@ -160,15 +164,24 @@ class Follower:
             self._ended_at = self._deps.clock()
         found = self._account(record)
         job = self._tracked.job
+        if found is not None and not same_run(self._tracked, found.name, found.submit_time):
+            found = None
         if found is not None and found.end_time and classify(found.states).ended:
             closed = {**asdict(usage.from_record(found)), "killed_by": found.kill_request_user}
-        elif job is not None and self._deps.clock() - self._ended_at >= ACCOUNT_FOR_SECONDS:
+        elif job is not None and self._waited_enough(job):
             closed = {**asdict(usage.from_job(job)), "killed_by": ""}
         else:
             return
         self._deps.store.update(
             self._uid, "closed", f"usage from {closed['source']}", usage=closed, stage=Stage.ENDED
         )
+
+    def _waited_enough(self, job: JobInfo) -> bool:
+        """Has slurmdbd had its time? A command that looks only once goes by the job's own end."""
+        now = self._deps.clock()
+        since = self._ended_at if self._ended_at is not None else now
+        long_ago = bool(job.end_time) and now - (job.end_time or 0) >= 4 * ACCOUNT_FOR_SECONDS
+        return long_ago or now - since >= ACCOUNT_FOR_SECONDS
 
     def _keep(self, event: str, text: str) -> None:
         tracked = self._tracked
@@ -213,6 +226,7 @@ def _restore(record: PodRecord) -> Tracked:
     runner: Mapping[str, Any] = record.runner
     return Tracked(
         job_id=record.job_id or 0,
+        name=str(record.spec.get("name") or ""),
         standing=classify(job.states, job.reason) if job else NOTHING_KNOWN,
         job=job,
         runner=runner,

@@ -17,12 +17,9 @@ from slurmrest_adapter.domain.jobs import JobRef
 from slurmrest_adapter.domain.jobspec import JobSpec
 from slurmrest_adapter.domain.pod import PodView, view
 from slurmrest_adapter.store.base import PodRecord, Stage
-from slurmrest_adapter.tracking.driver.adopt import find, submitted
+from slurmrest_adapter.tracking.driver.adopt import settle, submitted
 from slurmrest_adapter.tracking.driver.deps import Deps
 from slurmrest_adapter.translate.pod import Ownership, Translated, translate
-
-# Slurm's MessageTimeout is 10 s by default; a request may still be on its way until then.
-LOOK_FOR_SECONDS = 15.0
 
 
 def submit(deps: Deps, raw: Any) -> PodRecord:
@@ -40,24 +37,27 @@ def submit(deps: Deps, raw: Any) -> PodRecord:
     """
     pod = view(raw)
     known = deps.store.get(pod.uid)
-    if known is not None and known.stage in (Stage.SUBMITTED, Stage.ENDED):
+    if known is not None and (known.stage in (Stage.SUBMITTED, Stage.ENDED) or known.deleting is not None):
         return known
-    directory = known.directory if known else deps.delivery.reserve()
+    unanswered = known is not None and known.stage is Stage.SUBMITTING
+    # After a refusal the pod may have been mended, so its plan is a new one too.
+    directory = known.directory if known and unanswered else deps.delivery.reserve()
     made = translate(pod, _owner(deps, pod), deps.site, deps.key, deps.delivery.on_nodes(directory))
     record = deps.store.intend(_record(deps, pod, made, directory))
+    if known is not None and record.stage is Stage.REFUSED:
+        fresh = _record(deps, pod, made, directory)
+        record = deps.store.update(
+            pod.uid, "intent", "to be submitted again", stage=Stage.SUBMITTING, spec=fresh.spec,
+            skeleton=fresh.skeleton, user=fresh.user, directory=directory, error=None,
+        )  # fmt: skip
     if record.directory != directory:
         return record  # somebody else was faster with the same UID
-    if record.stage is Stage.REFUSED:
-        fresh = _record(deps, pod, made, directory)
-        deps.store.update(
-            pod.uid, "intent", "to be submitted again", stage=Stage.SUBMITTING, spec=fresh.spec,
-            skeleton=fresh.skeleton, user=fresh.user, error=None,
-        )  # fmt: skip
+    # A refusal left no job; an intent without an answer may have. Not to have been able to look
+    # is no refusal: the intent stays as it is.
+    ref = settle(deps, record) if unanswered else None
     try:
         deps.delivery.put(directory, made.plan, made.spec.uid, made.spec.gid)
-        # A refusal left no job; an intent without an answer may have.
-        unanswered = known is not None and known.stage is Stage.SUBMITTING
-        ref = (find(deps, record) if unanswered else None) or _submit(deps, record, made.spec)
+        ref = ref or _submit(deps, record, made.spec)
     except MaybeAccepted as error:
         deps.store.update(pod.uid, "lost", str(error), error=str(error))
         raise
@@ -100,29 +100,21 @@ def _submit(deps: Deps, record: PodRecord, spec: JobSpec) -> JobRef:
         return deps.gateway.submit(spec, deps.script)
     except MaybeAccepted as lost:
         deps.store.update(record.uid, "lost", f"{lost}; looking for the job by its name")
-        found, proved = _look(deps, record)
+        try:
+            found = settle(deps, record)
+        except SlurmError:
+            raise lost from None
         if found is not None:
             return found
-        if not proved:
-            raise
+    _not_deleted(deps, record)
     deps.store.update(record.uid, "again", "there is no such job; submitting it again")
     return deps.gateway.submit(spec, deps.script)
 
 
-def _look(deps: Deps, record: PodRecord) -> tuple[JobRef | None, bool]:
-    """The job, if it turns up; and whether the last look proved that there is none."""
-    deadline = deps.clock() + LOOK_FOR_SECONDS
-    while True:
-        last = deps.clock() >= deadline
-        proved = False
-        try:
-            found = find(deps, record)
-            proved = True
-        except SlurmError:
-            found = None
-        if found is not None or last:
-            return found, proved
-        deps.sleep(0.5)
+def _not_deleted(deps: Deps, record: PodRecord) -> None:
+    now = deps.store.get(record.uid)
+    if now is not None and now.deleting is not None:
+        raise Rejected(0, "the pod was deleted before Slurm had its job")
 
 
 def _words(error: AdapterError) -> str:
