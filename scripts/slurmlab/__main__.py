@@ -9,11 +9,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+from ..labkit.places import locked
+from ..labkit.report import LabError
 from . import cluster, furniture, status, tokens
 from .daemons import REST_SOCKETS
-from .layout import Lab, choose, locked
+from .layout import Lab, choose
 from .namespace import Namespace, passwd_entry
-from .report import LabError
 from .roots import unpack_root
 
 

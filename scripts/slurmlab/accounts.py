@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from ..labkit.processes import wait_until
+from ..labkit.report import LabError, say
 from . import releases
 from .daemons import MARIADB_SOCKET, Supervisor
-from .namespace import wait_until
-from .report import LabError, say
 
 # Seconds a preempted job gets after SIGTERM.
 GRACE_SECONDS = 5

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from ..labkit.places import locked, remove_tree
+from ..labkit.processes import check_port, wait_until
+from ..labkit.report import LabError, say
 from . import accounts, images, releases
-from .daemons import Daemon, Supervisor, check_port, clear_run_directories, daemons
+from .daemons import Daemon, Supervisor, clear_run_directories, daemons
 from .furniture import furnish, write_configuration
-from .layout import Lab, locked
-from .namespace import wait_until
-from .report import LabError, say
-from .roots import remove_tree, unpack_root
+from .layout import Lab
+from .roots import unpack_root
 
 
 def up(lab: Lab) -> bool:
@@ -50,7 +51,7 @@ def _begin(supervisor: Supervisor) -> None:
     for daemon in daemons(lab):  # those outside the PID namespace outlive it
         if daemon.pid_file is None:
             supervisor.stop(daemon)
-        check_port(daemon)
+        check_port(daemon.name, daemon.port)
     unpack_root(lab)
     lab.remember()
     (lab.run / "complete").unlink(missing_ok=True)

@@ -8,10 +8,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from ..labkit.processes import answers, check_port, end_process, noted_pid, spawn, wait_until
+from ..labkit.report import LabError, tail
 from . import releases
 from .layout import Lab
-from .namespace import Namespace, Process, end_process, note_pid, noted_pid, wait_until
-from .report import LabError, tail
+from .namespace import Namespace, Process
 
 MARIADB_SOCKET = "/run/mysqld/mysqld.sock"
 REST_SOCKETS = {"slurmrestd": "/run/slurmrestd/jwt.sock", "slurmrestd-local": "/run/slurmrestd/local.sock"}
@@ -182,7 +183,7 @@ class Supervisor:
         """Start a daemon and wait until it answers; False if it ran already. Raises LabError with its log."""
         if self.pid(daemon) is not None:
             return False
-        check_port(daemon)
+        check_port(daemon.name, daemon.port)
         for stale in (daemon.pid_file, daemon.socket):
             if stale:
                 self.host_path(stale).unlink(missing_ok=True)
@@ -191,11 +192,7 @@ class Supervisor:
             daemon.argv, user=daemon.user, env=daemon.env, pid_namespace=daemon.pid_file is not None
         )
         if daemon.pid_file is None:
-            with log.open("ab") as out:
-                process = subprocess.Popen(
-                    command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True
-                )
-            note_pid(self._note(daemon), process.pid)
+            spawn(command, log=log, note=self._note(daemon))
         elif daemon.foreground:
             self._start_in_background(daemon)
         else:
@@ -247,22 +244,6 @@ class Supervisor:
     def why(self, daemon: Daemon) -> str:
         """Return the end of a daemon's log."""
         return tail(self.host_path(daemon.log))
-
-
-def check_port(daemon: Daemon) -> None:
-    """Raise LabError if the port of a daemon that does not run is taken."""
-    if daemon.port is not None and answers(daemon.port):
-        raise LabError(
-            f"{daemon.name}: something else listens on 127.0.0.1:{daemon.port}",
-            hint="end it, or give this lab other ports with --name and --port-base",
-        )
-
-
-def answers(port: int) -> bool:
-    """Say whether something accepts connections on that loopback port."""
-    with socket.socket() as client:
-        client.settimeout(2)
-        return client.connect_ex(("127.0.0.1", port)) == 0
 
 
 def clear_run_directories(root: Path) -> None:

@@ -10,13 +10,13 @@ import shutil
 import subprocess
 from pathlib import Path
 
+from ..labkit.places import cache_dir, locked, remove_tree
+from ..labkit.report import LabError, say
 from . import releases
 from .daemons import Supervisor
-from .layout import cache_dir, locked
 from .namespace import passwd_entry
 from .oci import Layer, Registry, add_from_root
-from .report import LabError, say
-from .roots import remove_tree, root_key
+from .roots import root_key
 
 SIF = "busybox.sif"
 _PATH = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"

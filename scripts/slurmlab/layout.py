@@ -2,22 +2,12 @@
 
 from __future__ import annotations
 
-import fcntl
-import json
-import os
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..labkit.places import check_notes, lab_dir, read_notes, write_notes
+from ..labkit.report import LabError
 from . import releases
-from .report import LabError, say
-
-
-def cache_dir() -> Path:
-    """Return the directory of all state and caches; it need not exist."""
-    base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    return Path(base).expanduser().absolute() / "slurmrest-adapter"
 
 
 @dataclass(frozen=True)
@@ -31,7 +21,7 @@ class Lab:
 
     @property
     def dir(self) -> Path:
-        return cache_dir() / "labs" / self.name
+        return lab_dir(self.name)
 
     @property
     def root(self) -> Path:
@@ -96,7 +86,7 @@ class Lab:
         """Note what the lab is made of, so that --name alone finds it again."""
         self.run.mkdir(parents=True, exist_ok=True)
         noted = {"version": self.release.version, "profile": self.profile.name, "port_base": self.port_base}
-        (self.dir / "lab.json").write_text(json.dumps(noted) + "\n")
+        write_notes(self.name, "slurm", noted)
 
 
 def choose(version: str | None, profile: str | None, name: str | None, port_base: int | None) -> Lab:
@@ -106,19 +96,9 @@ def choose(version: str | None, profile: str | None, name: str | None, port_base
     """
     if name is None:
         name = "slurm-" + (version or "24.11") + ("" if profile in (None, "default") else f"-{profile}")
-    if not name or "/" in name or name.startswith("."):
-        raise LabError(f"--name: not a usable name: {name!r}")
     given = {"version": version, "profile": profile, "port_base": port_base}
-    noted: dict[str, object] = {}
-    with suppress(OSError, ValueError):
-        noted = json.loads((cache_dir() / "labs" / name / "lab.json").read_text())
-    for key, value in given.items():
-        if key in noted and value not in (None, noted[key]):
-            option = key.replace("_", "-")
-            raise LabError(
-                f"--{option} {value}: the lab {name} exists with {noted[key]}",
-                hint=f"choose another --name, or take it away: slurm-lab down --wipe --name {name}",
-            )
+    noted = read_notes(name, "slurm")
+    check_notes(noted, given, name, "slurm-lab")
     version = version or str(noted.get("version", "24.11"))
     profile = profile or str(noted.get("profile", "default"))
     if version not in releases.RELEASES:
@@ -131,17 +111,3 @@ def choose(version: str | None, profile: str | None, name: str | None, port_base
     if not 1024 - releases.REGISTRY_PORT <= port_base <= 32000:
         raise LabError(f"--port-base {port_base}: between {1024 - releases.REGISTRY_PORT} and 32000, please")
     return Lab(name, release, site, port_base)
-
-
-@contextmanager
-def locked(what: str) -> Iterator[None]:
-    """Hold the lock of that name, waiting for others that hold it; it goes with the process."""
-    path = cache_dir() / "locks" / f"{what}.lock"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w") as handle:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            say(f"waiting for another slurm-lab that works on {what}")
-            fcntl.flock(handle, fcntl.LOCK_EX)
-        yield

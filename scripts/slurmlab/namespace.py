@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..labkit.processes import note_pid, noted_pid, wait_until
+from ..labkit.report import LabError
 from . import releases
 from .layout import Lab
-from .report import LabError
 
 PATH = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"
 
@@ -25,67 +24,6 @@ class Process:
     pid: int
     inner: int
     name: str
-
-
-def _stat(pid: int) -> tuple[str, str, int] | None:
-    """Return name, state and start time (clock ticks since boot) of a process, None if there is none."""
-    try:
-        text = Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        return None
-    name, rest = text[text.index("(") + 1 : text.rindex(")")], text[text.rindex(")") + 2 :].split()
-    return name, rest[0], int(rest[19])
-
-
-def _boot() -> str:
-    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-
-
-def note_pid(path: Path, pid: int) -> None:
-    """Note a process so that it can be told from a later one with the same number, over a reboot too."""
-    found = _stat(pid)
-    path.write_text(json.dumps({"pid": pid, "start": found[2] if found else 0, "boot": _boot()}))
-
-
-def noted_pid(path: Path) -> int | None:
-    """Return the noted process id if that very process still lives."""
-    try:
-        noted = json.loads(path.read_text())
-    except (OSError, ValueError):
-        return None
-    found = _stat(noted["pid"])
-    if found is None or found[1] in "ZX" or found[2] != noted["start"] or noted["boot"] != _boot():
-        return None
-    return int(noted["pid"])
-
-
-def wait_until(done: Callable[[], bool], seconds: float) -> bool:
-    """Ask again and again until it is true; False after that many seconds."""
-    end = time.monotonic() + seconds
-    while not done():
-        if time.monotonic() > end:
-            return False
-        time.sleep(0.03)
-    return True
-
-
-def end_process(pid: int, seconds: float = 15) -> None:
-    """Send SIGTERM to one process, SIGKILL if it is still there after that many seconds."""
-    found = _stat(pid)
-    if found is None:
-        return
-
-    def gone() -> bool:
-        now = _stat(pid)
-        return now is None or now[1] in "ZX" or now[2] != found[2]
-
-    for sent in (signal.SIGTERM, signal.SIGKILL):
-        try:
-            os.kill(pid, sent)
-        except ProcessLookupError:
-            return
-        if wait_until(gone, seconds):
-            return
 
 
 class Namespace:

@@ -8,12 +8,13 @@ import os
 import re
 import shlex
 import subprocess
-from collections import Counter
 from pathlib import Path
 
+from ..labkit.debian import mirror, proxies
+from ..labkit.places import cache_dir, locked, remove_tree
+from ..labkit.report import LabError, say
 from . import releases
-from .layout import Lab, cache_dir, locked
-from .report import LabError, say
+from .layout import Lab
 
 # What nobody reads in a lab.
 EXCLUDED = ("/usr/share/man/*", "/usr/share/locale/*", "/usr/share/doc/*", "/usr/share/info/*")
@@ -23,23 +24,6 @@ def root_key(release: releases.Release) -> str:
     """Return the hash of all that goes into a root, apart from the day's package versions."""
     parts = [release.suite, release.extra_suites, release.packages, EXCLUDED, releases.ROOT_RECIPE]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:12]
-
-
-def mirror() -> str:
-    """Return the Debian mirror that apt on this machine uses."""
-    command = [
-        "apt-get",
-        "indextargets",
-        "--format",
-        "$(REPO_URI)",
-        "Created-By: Packages",
-        "Component: main",
-    ]
-    listed = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
-    counted = Counter(uri for uri in listed if "security" not in uri)
-    if not counted:
-        raise LabError("apt knows no Debian mirror", hint="put one into /etc/apt/sources.list")
-    return counted.most_common(1)[0][0]
 
 
 def packed_root(release: releases.Release) -> Path:
@@ -93,7 +77,7 @@ def _make(release: releases.Release, path: Path) -> tuple[Path, str]:
         '--aptopt=APT::Install-Recommends "false"',
         # A release file may be past its date on a machine whose clock runs ahead; signatures stay checked.
         '--aptopt=Acquire::Check-Valid-Until "false"',
-        *(f"--aptopt={line}" for line in _apt_proxies()),
+        *(f"--aptopt={line}" for line in proxies()),
         *(f"--dpkgopt=path-exclude={pattern}" for pattern in EXCLUDED),
         "--include=" + ",".join(release.packages),
         *(release.suite, str(work), *(f"deb {uri} {suite} main" for suite in suites)),
@@ -116,12 +100,6 @@ def _make(release: releases.Release, path: Path) -> tuple[Path, str]:
     finally:
         pin_file.unlink(missing_ok=True)
         remove_tree(work)
-
-
-def _apt_proxies() -> list[str]:
-    """Return this machine's apt proxy settings, as apt would write them."""
-    dumped = subprocess.run(["apt-config", "dump"], check=True, capture_output=True, text=True).stdout
-    return [line for line in dumped.splitlines() if re.match(r"Acquire::https?::Proxy ", line)]
 
 
 def slurm_version(root: Path) -> str:
@@ -155,8 +133,3 @@ def unpack_root(lab: Lab) -> None:
         )
     source.write_text(packed.name + "\n")
     fresh.rename(lab.root)
-
-
-def remove_tree(path: Path) -> None:
-    """Remove a file or directory with all in it, if it is there, never crossing into another file system."""
-    subprocess.run(["rm", "-rf", "--one-file-system", "--", str(path)], check=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+from ..labkit.table import columns
 from .daemons import Supervisor, daemons
 from .layout import Lab
 
@@ -89,25 +90,13 @@ def as_table(found: dict[str, object]) -> str:
         f"profile {found['profile']}   {found['endpoint']}   registry {found['registry']}",
         "",
     ]
-    lines += _columns("DAEMON PID PORT", found["daemons"], "name pid port")
-    for title, key, columns, heads in (
+    lines += columns("DAEMON PID PORT", found["daemons"], "name pid port")
+    for title, key, shown, heads in (
         ("nodes", "nodes", "name state cpus memory_mib gres", "NODE STATE CPUS MIB GRES"),
         ("partitions", "partitions", "name state max_time nodes", "PARTITION STATE LIMIT NODES"),
     ):
         lines.append("")
         lines += (
-            _columns(heads, found[key], columns) if found[key] else [f"({title}: slurmctld does not answer)"]
+            columns(heads, found[key], shown) if found[key] else [f"({title}: slurmctld does not answer)"]
         )
     return "\n".join(lines)
-
-
-def _columns(heads: str, rows: object, keys: str) -> list[str]:
-    assert isinstance(rows, list)
-    cells = [heads.split()] + [
-        ["-" if row[k] in (None, "") else str(row[k]) for k in keys.split()] for row in rows
-    ]
-    widths = [max(len(row[i]) for row in cells) for i in range(len(cells[0]))]
-    return [
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-        for row in cells
-    ]

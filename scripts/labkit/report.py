@@ -1,4 +1,4 @@
-"""Progress lines and errors of the lab."""
+"""Progress lines and errors of the labs."""
 
 from __future__ import annotations
 

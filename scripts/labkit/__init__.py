@@ -1,0 +1,1 @@
+"""What the labs have in common: places, locks, processes, apt. Standard library only."""
