@@ -48,7 +48,9 @@ class SharedDelivery:
         self._check_owner(uid, gid)
         building = self._root / f".new-{directory}"
         try:
-            self._root.mkdir(mode=0o711, parents=True, exist_ok=True)
+            if not self._root.exists():
+                self._root.mkdir(mode=0o711, parents=True, exist_ok=True)
+                self._root.chmod(0o711)  # whatever the umask: the jobs' users must get through
             if building.exists():  # left by a crash in the middle of this
                 shutil.rmtree(building)
             building.mkdir(mode=0o700)

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from slurmrest_adapter.sources import runnerstatus
 from slurmrest_adapter.sources.userfiles import UntrustedFile, read_file
 
 STATUS_FILE = "status.json"
@@ -26,19 +27,17 @@ def read_status(root: Path, directory: str, owner: int | None, uid: str) -> Mapp
 
     Raises:
         UntrustedFile: somebody else's file, too large, not JSON, a schema we do not know, or
-            about another pod.
+            about another pod, or with a value of a kind that no runner writes.
     """
     data = read_file(root, (directory, STATUS_FILE), owner, LIMIT)
     if data is None:
         return None
     try:
         status = json.loads(data)
-    except ValueError as error:
-        raise UntrustedFile(f"{STATUS_FILE}: no JSON ({error})") from error
-    if not isinstance(status, dict) or status.get("schema") not in SCHEMAS:
+    except (ValueError, RecursionError) as error:
+        raise UntrustedFile(f"{STATUS_FILE}: is no JSON") from error
+    if not isinstance(status, dict) or status.get("schema") not in tuple(SCHEMAS):
         raise UntrustedFile(f"{STATUS_FILE}: an unknown schema")
     if status.get("uid") != uid:
         raise UntrustedFile(f"{STATUS_FILE}: speaks of another pod")
-    if not isinstance(status.get("containers"), list):
-        raise UntrustedFile(f"{STATUS_FILE}: has no list of containers")
-    return status
+    return runnerstatus.checked(status)

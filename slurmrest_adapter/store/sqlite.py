@@ -8,6 +8,7 @@ columns. `user_version` numbers the schema; a newer one than this program's is r
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
 import threading
 import time
@@ -59,6 +60,9 @@ class SqliteStore:
         self._clock = clock
         self._local = threading.local()
         try:
+            # SQLite gives its journal the mode of the file it finds.
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+            path.chmod(0o600)
             with self._transaction() as db:
                 (version,) = db.execute("PRAGMA user_version").fetchone()
                 if version > SCHEMA:
@@ -67,7 +71,6 @@ class SqliteStore:
                     for statement in _CREATE.strip().rstrip(";").split(";\n"):
                         db.execute(statement)
                     db.execute(f"PRAGMA user_version = {SCHEMA}")
-            path.chmod(0o600)
         except (sqlite3.Error, OSError) as error:
             raise ConfigError(f"the store {path} cannot be used: {error}") from error
 

@@ -1,0 +1,130 @@
+"""A plan reaches its reader alone, whole, once."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import stat
+from pathlib import Path
+
+import pytest
+
+from slurmrest_adapter.delivery.shared import SharedDelivery
+from slurmrest_adapter.domain.errors import ConfigError
+from slurmrest_adapter.domain.podplan import ContainerPlan, PodPlan
+
+UID, GID = (1001, 1002) if os.geteuid() == 0 else (os.geteuid(), os.getegid())
+PLAN = PodPlan(
+    "uid-1", "physics", "train", "lab", (ContainerPlan("main", "busybox", env=(("A", "s3cr3t ☃"),)),)
+)
+ROOT_ONLY = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+NOT_ROOT = pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+@pytest.fixture
+def delivery(tmp_path: Path) -> SharedDelivery:
+    return SharedDelivery(tmp_path / "shared", "/nodes/shared")
+
+
+def test_names_are_unguessable_and_nothing_is_made(delivery: SharedDelivery, tmp_path: Path) -> None:
+    names = {delivery.reserve() for _ in range(100)}
+    assert len(names) == 100
+    assert all(re.fullmatch("[0-9a-f]{32}", name) for name in names)
+    assert not (tmp_path / "shared").exists()
+
+
+def test_paths_here_and_on_the_nodes(delivery: SharedDelivery, tmp_path: Path) -> None:
+    assert delivery.on_nodes("abc") == "/nodes/shared/abc"
+    assert SharedDelivery(tmp_path, None).on_nodes("abc") == f"{tmp_path}/abc"
+
+
+@pytest.mark.parametrize("umask", [0o022, 0o077, 0o000])
+def test_modes_whatever_the_umask(delivery: SharedDelivery, tmp_path: Path, umask: int) -> None:
+    before = os.umask(umask)
+    try:
+        delivery.put("a" * 32, PLAN, UID, GID)
+    finally:
+        os.umask(before)
+    directory = tmp_path / "shared" / ("a" * 32)
+    assert mode(tmp_path / "shared") == 0o711
+    assert mode(directory) == 0o700
+    assert mode(directory / "plan.json") == 0o400
+    assert [path.name for path in directory.iterdir()] == ["plan.json"]
+    assert json.loads((directory / "plan.json").read_text("ascii"))["containers"][0]["env"] == [
+        ["A", "s3cr3t ☃"]
+    ]
+
+
+def test_a_shared_directory_that_is_there_keeps_its_mode(delivery: SharedDelivery, tmp_path: Path) -> None:
+    (tmp_path / "shared").mkdir(mode=0o755)
+    delivery.put("a" * 32, PLAN, UID, GID)
+    assert mode(tmp_path / "shared") == 0o755
+
+
+@ROOT_ONLY
+def test_all_of_it_is_the_users_own(delivery: SharedDelivery, tmp_path: Path) -> None:
+    delivery.put("a" * 32, PLAN, UID, GID)
+    for path in (tmp_path / "shared" / ("a" * 32), tmp_path / "shared" / ("a" * 32) / "plan.json"):
+        assert (path.stat().st_uid, path.stat().st_gid) == (UID, GID)
+
+
+def test_twice_is_once(delivery: SharedDelivery, tmp_path: Path) -> None:
+    delivery.put("a" * 32, PLAN, UID, GID)
+    plan = tmp_path / "shared" / ("a" * 32) / "plan.json"
+    (plan.parent / "status.json").write_text("{}")
+    before = plan.stat()
+    delivery.put("a" * 32, PLAN, UID, GID)
+    assert plan.stat() == before
+    assert (plan.parent / "status.json").exists()
+
+
+def test_a_crash_in_the_middle_leaves_no_half_plan(
+    delivery: SharedDelivery, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def cut_off(descriptor: int) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "fsync", cut_off)
+    with pytest.raises(KeyboardInterrupt):
+        delivery.put("a" * 32, PLAN, UID, GID)
+    monkeypatch.undo()
+    final = tmp_path / "shared" / ("a" * 32)
+    assert not final.exists()
+    assert list((tmp_path / "shared").iterdir())  # the leftover
+    delivery.put("a" * 32, PLAN, UID, GID)
+    assert (final / "plan.json").read_text() == PLAN.to_json()
+    assert list((tmp_path / "shared").iterdir()) == [final]
+
+
+@pytest.mark.parametrize("ids", [(None, None), (UID, None), (None, GID)])
+def test_without_an_owner_it_is_refused(delivery: SharedDelivery, ids: tuple[int | None, int | None]) -> None:
+    with pytest.raises(ConfigError, match="uid and gid"):
+        delivery.put("a" * 32, PLAN, *ids)
+
+
+def test_without_root_only_ones_own(delivery: SharedDelivery, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 4711)
+    with pytest.raises(ConfigError, match="which only root can do"):
+        delivery.put("a" * 32, PLAN, 4712, 4712)
+
+
+def test_no_directory_to_write_to_names_the_key(tmp_path: Path) -> None:
+    (tmp_path / "shared").write_text("a file")
+    with pytest.raises(ConfigError, match="shared_dir"):
+        SharedDelivery(tmp_path / "shared", None).put("a" * 32, PLAN, UID, GID)
+
+
+@NOT_ROOT
+def test_an_unwritable_directory_names_the_key(tmp_path: Path) -> None:
+    (tmp_path / "shared").mkdir(mode=0o500)
+    with pytest.raises(ConfigError, match="shared_dir"):
+        SharedDelivery(tmp_path / "shared", None).put("a" * 32, PLAN, UID, GID)
+
+
+def test_the_plan_is_in_no_repr_and_no_error(tmp_path: Path) -> None:
+    assert "s3cr3t" not in repr(PLAN) + repr(PLAN.containers)
