@@ -8,11 +8,12 @@ is the pod's and is counted here: KillWait, Slurm's own, is a site's choice.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from slurmrest_adapter.domain import identity
 from slurmrest_adapter.domain.errors import AdapterError, NotFound
 from slurmrest_adapter.domain.jobs import JobInfo
-from slurmrest_adapter.domain.states import Kind, classify
+from slurmrest_adapter.domain.states import Kind
 from slurmrest_adapter.store.base import PodRecord, Stage
 from slurmrest_adapter.tracking.driver.adopt import settle, submitted
 from slurmrest_adapter.tracking.driver.deps import Deps
@@ -20,10 +21,78 @@ from slurmrest_adapter.tracking.driver.follow import Follower, Seen
 
 # The runner writes its last status after the containers' grace has passed.
 RUNNER_SECONDS = 2.0
+CANCEL_AGAIN_SECONDS = 10.0
+AFTER_CANCEL_SECONDS = 60.0
 
 
 class NotOurs(AdapterError):
     """The job does not carry this pod's signed identity; it is left alone."""
+
+
+class Ender:
+    """Ends one pod's job, a step at a time; between two steps somebody looks at the job.
+
+    Made anew after a restart it goes on: the grace period counts from the time in the store, and
+    a second TERM changes nothing in the runner.
+    """
+
+    def __init__(self, deps: Deps, uid: str) -> None:
+        self._deps = deps
+        self._uid = uid
+        self._signalled = False
+        self._cancelled: float | None = None
+
+    def step(self, seen: Seen) -> None:
+        """Do what is due, given the last look.
+
+        Raises:
+            NotOurs: the job's identity is another one.
+            SlurmError: Slurm refused, or could not be asked; the next step tries again.
+        """
+        record, standing = seen.record, seen.standing
+        if standing.ended or record.job_id is None or record.deleting is None:
+            return
+        now = self._deps.clock()
+        grace = int(record.spec.get("grace_seconds", 30))
+        if grace > 0 and now < record.deleting + grace + RUNNER_SECONDS:
+            if standing.kind is Kind.FINISHING:
+                return
+            if standing.kind is Kind.RUNNING:
+                self._signal(record, grace)
+                return
+        if self._cancelled is None or now - self._cancelled >= CANCEL_AGAIN_SECONDS:
+            if _ours(self._deps, record) is None:
+                return
+            self._deps.gateway.cancel(record.job_id, record.user)
+            if self._cancelled is None:
+                self._deps.store.update(record.uid, "cancel", "cancelled")
+            self._cancelled = now
+
+    def _signal(self, record: PodRecord, grace: int) -> None:
+        if self._signalled or _ours(self._deps, record) is None:
+            return
+        assert record.job_id is not None
+        self._deps.gateway.signal(record.job_id, "TERM", record.user, batch_only=True)
+        self._signalled = True
+        self._deps.store.update(record.uid, "signal", f"TERM to the runner, {grace} s of grace")
+
+
+def ask(deps: Deps, record: PodRecord, grace_seconds: int | None = None) -> PodRecord:
+    """Write down that a pod is to be ended; the first asking counts.
+
+    Args:
+        grace_seconds: replaces the pod's own terminationGracePeriodSeconds; 0 cancels at once.
+    """
+    if record.stage in (Stage.REFUSED, Stage.ENDED):
+        return record
+    changes: dict[str, Any] = {}
+    if grace_seconds is not None and grace_seconds != record.spec.get("grace_seconds"):
+        changes["spec"] = {**record.spec, "grace_seconds": grace_seconds}
+    if record.deleting is None:
+        changes["deleting"] = deps.clock()
+    if not changes:
+        return record
+    return deps.store.update(record.uid, "delete", "deletion asked for", **changes)
 
 
 def delete(
@@ -35,35 +104,28 @@ def delete(
     """End a pod's job and wait for its end. Doing it again is no error.
 
     Args:
-        grace_seconds: replaces the pod's own terminationGracePeriodSeconds; 0 cancels at once.
+        grace_seconds: see `ask`.
         tell: called after each look while waiting.
 
     Raises:
         NotOurs: the job's identity is another one.
         SlurmError: Slurm refused, or could not be asked.
     """
-    if record.deleting is None and record.stage not in (Stage.REFUSED, Stage.ENDED):
-        deps.store.update(record.uid, "delete", "deletion asked for", deleting=deps.clock())
-    record = _settled(deps, record)
+    record = _settled(deps, ask(deps, record, grace_seconds))
     follower = Follower(deps, record.uid)
     if record.job_id is None or record.stage in (Stage.REFUSED, Stage.ENDED):
         return follower.remembered()
-    job = _ours(deps, record)
-    if job is None:
-        return follower.look()
-    grace = grace_seconds if grace_seconds is not None else int(record.spec.get("grace_seconds", 30))
-    standing = classify(job.states, job.reason)
-    if standing.kind is Kind.RUNNING and grace > 0:
-        deps.gateway.signal(job.job_id, "TERM", record.user, batch_only=True)
-        deps.store.update(record.uid, "signal", f"TERM to the runner, {grace} s of grace")
-        seen = _wait(deps, follower, grace + RUNNER_SECONDS, tell)
-        if seen.standing.ended:
-            return seen
-    if not standing.ended:
-        deps.gateway.cancel(job.job_id, record.user)
-        deps.store.update(record.uid, "cancel", "cancelled")
+    ender = Ender(deps, record.uid)
+    grace = int(record.spec.get("grace_seconds", 30))
     # Slurm's KillWait and the node's own tidying up come after a cancel.
-    return _wait(deps, follower, 60.0, tell)
+    deadline = deps.clock() + grace + RUNNER_SECONDS + AFTER_CANCEL_SECONDS
+    while True:
+        seen = follower.look()
+        tell(seen)
+        if seen.standing.ended or deps.clock() >= deadline:
+            return seen
+        ender.step(seen)
+        deps.sleep(0.25)
 
 
 def _settled(deps: Deps, record: PodRecord) -> PodRecord:
@@ -93,13 +155,3 @@ def _ours(deps: Deps, record: PodRecord) -> JobInfo | None:
             f"Slurm job {record.job_id} does not carry the identity of pod {record.uid}; left alone"
         )
     return job
-
-
-def _wait(deps: Deps, follower: Follower, seconds: float, tell: Callable[[Seen], None]) -> Seen:
-    deadline = deps.clock() + seconds
-    while True:
-        seen = follower.look()
-        tell(seen)
-        if seen.standing.ended or deps.clock() >= deadline:
-            return seen
-        deps.sleep(0.25)

@@ -8,7 +8,7 @@ from typing import Any
 
 from slurmrest_adapter.domain import usage
 from slurmrest_adapter.domain.errors import NotFound, SlurmError
-from slurmrest_adapter.domain.jobs import AccountingRecord, JobInfo
+from slurmrest_adapter.domain.jobs import AccountingRecord, JobInfo, JobState
 from slurmrest_adapter.domain.states import Standing, classify
 from slurmrest_adapter.sources.runner import read_status
 from slurmrest_adapter.sources.userfiles import UntrustedFile
@@ -79,14 +79,34 @@ class Follower:
 
     def look(self) -> Seen:
         """Ask once, and say what is so. Never raises for a Slurm that cannot be asked."""
+        job_id = self.question()
+        if job_id is None:
+            return self.take(None)
+        try:
+            return self.take(self._deps.gateway.states([job_id], self._record().user))
+        except SlurmError as error:
+            return self.take(error)
+
+    def question(self) -> int | None:
+        """The job that the next bulk question should ask for; None when there is nothing to ask."""
         record = self._adopted(self._record())
-        if record.stage in (Stage.SUBMITTED, Stage.ENDED) and record.job_id is not None:
-            if record.deleting is not None:
-                self._take(DeleteAsked())
-            if not self._tracked.ended:
-                self._poll(record)
-            if self._tracked.ended and not self._record().usage:
-                self._close(self._record())
+        if record.job_id is None or record.stage is Stage.REFUSED or self._tracked.ended:
+            return None
+        return record.job_id
+
+    def take(self, answer: Mapping[int, JobState] | SlurmError | None) -> Seen:
+        """Take a bulk answer that asked for this job, or why there is none; None asked nothing."""
+        record = self._record()
+        if record.deleting is not None and record.job_id is not None:
+            self._take(DeleteAsked())
+        if isinstance(answer, SlurmError):
+            self._take(CouldNotAsk(str(answer)))
+            self._read_runner(record)
+        elif answer is not None:
+            row = answer.get(self._tracked.job_id)
+            self._take(StatesAnswered(row.states if row else None))
+        if self._tracked.ended and not record.usage:
+            self._close(record)
         return self._seen()
 
     def _adopted(self, record: PodRecord) -> PodRecord:
@@ -103,17 +123,6 @@ class Follower:
     def remembered(self) -> Seen:
         """What is known without asking anybody."""
         return self._seen()
-
-    def _poll(self, record: PodRecord) -> None:
-        job_id = self._tracked.job_id
-        try:
-            answer = self._deps.gateway.states([job_id], record.user)
-        except SlurmError as error:
-            self._take(CouldNotAsk(str(error)))
-            self._read_runner(record)
-            return
-        row = answer.get(job_id)
-        self._take(StatesAnswered(row.states if row else None))
 
     def _take(self, event: Event) -> None:
         move = step(self._tracked, event)
