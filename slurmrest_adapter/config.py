@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal, get_args
 
 import yaml
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
-from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, SettingsError
 
 from slurmrest_adapter.domain import quantities
 from slurmrest_adapter.domain.errors import ConfigError, Invalid
@@ -51,6 +51,18 @@ def _endpoint(value: str) -> str:
 Seconds = Annotated[int, BeforeValidator(_seconds)]
 Memory = Annotated[str, AfterValidator(_memory)]
 Endpoint = Annotated[str, AfterValidator(_endpoint)]
+
+
+class _Loader(yaml.SafeLoader):
+    """A key given twice is a mistake: which of the two was meant, nobody knows."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        keys = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
+        for at, key in enumerate(keys):
+            if key in keys[:at]:
+                where = f"line {node.value[at][0].start_mark.line + 1}"
+                raise yaml.constructor.ConstructorError(None, None, f"{key!r} is given twice, {where}")
+        return super().construct_mapping(node, deep=deep)
 
 
 class _Section(BaseModel):
@@ -232,22 +244,28 @@ def load(path: Path | None = None) -> Settings:
     source = asked or DEFAULT_PATH
     raw: Any = {}
     try:
-        raw = yaml.safe_load(source.read_text(encoding="utf-8"))
+        raw = yaml.load(source.read_text(encoding="utf-8"), Loader=_Loader)  # noqa: S506  a SafeLoader
     except FileNotFoundError as error:
         if asked:
             raise ConfigError(f"configuration file {source} does not exist") from error
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"configuration file {source} cannot be read: {error}") from error
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise ConfigError(f"configuration file {source} is not YAML: {_one_line(error)}") from error
     raw = {} if raw is None else raw
     if not isinstance(raw, dict):
         raise ConfigError(f"configuration file {source}: the top level must be a map of sections")
+    strange = next((key for key in raw if not isinstance(key, str)), None)
+    if strange is not None:
+        raise ConfigError(f"configuration file {source}: {strange!r}: unknown key; keys are words")
     _check_environment()
     try:
         return Settings(**raw)
     except ValidationError as error:
         raise ConfigError(f"{source}: {_explain(error)}") from error
+    except SettingsError as error:
+        # A list or map in the environment that is no JSON; the value may be a token, so it stays out.
+        raise ConfigError(f"{_variables(error)}: lists and maps are given as JSON") from None
 
 
 def _one_line(error: Exception) -> str:
@@ -266,12 +284,22 @@ def _check_environment() -> None:
             raise ConfigError(f"environment variable {name} is no configuration key{hint}")
 
 
+def _variables(error: SettingsError) -> str:
+    """The environment variables that can be meant; the error names only their section."""
+    section = re.search(r'field "(\w+)"', str(error))
+    prefix = f"{ENV_PREFIX}{section[1] if section else ''}".upper()
+    return " or ".join(sorted(name for name in os.environ if name.upper().startswith(prefix)))
+
+
 def _explain(error: ValidationError) -> str:
     """The first fault in one line: the key's path, the reason, the nearest known key."""
-    first = error.errors(include_input=False, include_url=False)[0]
+    faults = error.errors(include_input=False, include_url=False)
+    # A misspelt key first: it is also why another one seems to be missing.
+    first = next((fault for fault in faults if fault["type"] == "extra_forbidden"), faults[0])
     path = ".".join(str(part) for part in first["loc"])
     if first["type"] != "extra_forbidden":
-        return f"{path}: {first['msg'].removeprefix('Value error, ')}"
+        plain = {"tuple_type": "a list is needed", "model_type": "a map of keys is needed"}
+        return f"{path}: {plain.get(first['type'], first['msg'].removeprefix('Value error, '))}"
     known = sorted(_section(first["loc"][:-1]).model_fields)
     near = difflib.get_close_matches(str(first["loc"][-1]), known, 1, 0.4)
     hint = f"did you mean {near[0]}?" if near else f"known here: {', '.join(known)}"
