@@ -35,6 +35,7 @@ def pod(seen: Seen, story: Sequence[StoryLine] = ()) -> dict[str, Any]:
         "reason": status.reason or None,
         "message": status.message,
         "exitCode": status.exit_code,
+        "conditions": [dict(condition) for condition in status.conditions],
         "warnings": list(record.warnings),
         "initContainers": [_container(c, record.runner) for c in status.init_containers],
         "containers": [_container(c, record.runner) for c in status.containers],
@@ -94,5 +95,5 @@ def _container(status: Mapping[str, Any], runner: Mapping[str, Any]) -> dict[str
         "startedAt": detail.get("startedAt"),
         "finishedAt": detail.get("finishedAt"),
         "restarts": status["restartCount"],
-        "gpus": [int(index) for index in gpus or ()],
+        "gpus": [int(index) for index in gpus or () if str(index).isdecimal()],
     }

@@ -28,6 +28,6 @@ def guarded(output: str, work: Callable[[], Any]) -> Any:
     try:
         return work()
     except PodError as error:
-        fail(str(error), error.field, output)
+        fail(" ".join(str(error).split()), error.field, output)
     except AdapterError as error:
         fail(" ".join(str(error).split()), None, output)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import traceback
 from pathlib import Path
 
 import click
@@ -49,5 +50,8 @@ def main() -> None:
         sys.exit(INTERRUPTED)
     except click.ClickException as error:
         error.show()
+        sys.exit(OURS)
+    except Exception:  # noqa: BLE001  a fault of ours must not look like a pod's exit code 1
+        traceback.print_exc()
         sys.exit(OURS)
     sys.exit(code if isinstance(code, int) else 0)

@@ -13,7 +13,7 @@ from typing import Any
 import yaml
 
 from slurmrest_adapter.domain.errors import AdapterError, Invalid
-from slurmrest_adapter.domain.pod import kind_of
+from slurmrest_adapter.domain.pod import items, kind_of
 from slurmrest_adapter.domain.resolve import resolve
 
 KINDS = ("Pod", "ConfigMap", "Secret")
@@ -68,7 +68,7 @@ def read(path: str) -> Manifest:
         raise BadManifest(f"{path}: cannot be read: {error}") from error
     try:
         documents = [d for d in yaml.load_all(text, Loader=_Loader) if d is not None]
-    except (yaml.YAMLError, RecursionError) as error:
+    except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: a number without end
         raise BadManifest(f"{path}: {_where(error)}") from error
     if not documents:
         raise BadManifest(f"{path}: holds no document")
@@ -115,7 +115,7 @@ def _flat(documents: list[Any]) -> list[Any]:
     flat: list[Any] = []
     for document in documents:
         if isinstance(document, dict) and document.get("kind") == "List":
-            flat.extend(document.get("items") or [])
+            flat.extend(items(document.get("items"), "items"))
         else:
             flat.append(document)
     return flat
