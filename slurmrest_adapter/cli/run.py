@@ -12,6 +12,7 @@ from slurmrest_adapter.cli.build import build
 from slurmrest_adapter.cli.errors import INTERRUPTED, OURS, guarded
 from slurmrest_adapter.cli.options import output_option
 from slurmrest_adapter.cli.streams import Streams
+from slurmrest_adapter.domain.volumes import Objects
 from slurmrest_adapter.tracking.driver.deps import Deps
 from slurmrest_adapter.tracking.driver.follow import Follower, Seen
 from slurmrest_adapter.tracking.driver.submit import submit
@@ -29,7 +30,7 @@ _QUICK, _SLOW = 0.25, 2.0
 def run(config: Path | None, file: str, detach: bool, output: str) -> None:
     """Run the pod in FILE (YAML or JSON, '-' is standard input) and follow it to its end.
 
-    FILE holds one Pod, and any ConfigMaps and Secrets that its variables refer to. Exits with the
+    FILE holds one Pod, and any ConfigMaps and Secrets that it refers to. Exits with the
     code of the first container that failed; 125 is an error of our own. Interrupting leaves the
     pod running.
 
@@ -38,9 +39,10 @@ def run(config: Path | None, file: str, detach: bool, output: str) -> None:
              slurmrest-adapter run --detach --output json - < pod.yaml
     """
     # No look at slurmrestd before the file is known to be good.
-    pod = guarded(output, lambda: manifest.pod_of(manifest.read(file)))
+    given = guarded(output, lambda: manifest.read(file))
+    pod = guarded(output, lambda: manifest.pod_of(given))
     deps = guarded(output, lambda: build(config))
-    record = guarded(output, lambda: submit(deps, pod))
+    record = guarded(output, lambda: submit(deps, pod, Objects(given.config_maps, given.secrets)))
     where = f"pod {record.namespace}/{record.name} (uid {record.uid})"
     _say(f"{where}: Slurm job {record.job_id} as {record.user}")
     for note in (*record.warnings, *record.skeleton.get("notes", ())):

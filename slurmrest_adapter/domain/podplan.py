@@ -18,6 +18,58 @@ SCHEMA = 1
 
 
 @dataclass(frozen=True, slots=True, repr=False)
+class FilePlan:
+    """One file of a volume.
+
+    Attributes:
+        path: below the volume's directory, relative, without ``..``.
+        mode: permission bits, 0 to 0o777.
+        data: the content in base64, whatever bytes it is.
+    """
+
+    path: str
+    mode: int
+    data: str
+
+    def __repr__(self) -> str:
+        return f"FilePlan(path={self.path!r})"
+
+
+@dataclass(frozen=True, slots=True)
+class VolumePlan:
+    """One volume of the pod that some container mounts.
+
+    Attributes:
+        name: the volume's name, a DNS label.
+        files: the files it holds; None is an empty directory that its containers may write to.
+        medium: of an empty directory: "" is the node's disk, "Memory" is memory.
+        size_bytes: of an empty directory; None is without a limit of its own.
+    """
+
+    name: str
+    files: tuple[FilePlan, ...] | None = None
+    medium: str = ""
+    size_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MountPlan:
+    """One volume in one container.
+
+    Attributes:
+        volume: the volume's name.
+        path: where the container sees it; absolute and normal.
+        read_only: the container cannot change it.
+        sub_path: the part of the volume that is mounted; "" is all of it.
+    """
+
+    volume: str
+    path: str
+    read_only: bool = False
+    sub_path: str = ""
+
+
+@dataclass(frozen=True, slots=True, repr=False)
 class ContainerPlan:
     """One container, everything resolved and expanded.
 
@@ -30,6 +82,7 @@ class ContainerPlan:
         working_dir: None means the image's own.
         gpus: positions in the list of GPUs that Slurm allots to the job, from 0.
         pull_policy: Always, IfNotPresent or Never.
+        mounts: what of the pod's volumes it sees, parents before what lies below them.
     """
 
     name: str
@@ -41,6 +94,7 @@ class ContainerPlan:
     working_dir: str | None = None
     gpus: tuple[int, ...] = ()
     pull_policy: str = "IfNotPresent"
+    mounts: tuple[MountPlan, ...] = ()
 
     def __repr__(self) -> str:
         return f"ContainerPlan(name={self.name!r}, image={self.image!r})"
@@ -59,6 +113,7 @@ class PodPlan:
         hostname: the pod's hostname.
         runtime: the runtime plugin's own section, for instance
             ``{"name": "apptainer", "insecure_registries": [...], "cache": null}``.
+        volumes: those that a container mounts.
     """
 
     uid: str
@@ -71,6 +126,7 @@ class PodPlan:
     hostname: str = ""
     runtime: Mapping[str, object] = field(default_factory=dict)
     schema: int = SCHEMA
+    volumes: tuple[VolumePlan, ...] = ()
 
     def __repr__(self) -> str:
         return f"PodPlan(uid={self.uid!r}, {len(self.containers)} containers)"

@@ -27,6 +27,10 @@ class Objects:
             "Secret": _by_name("Secret", secrets, namespace),
         }
 
+    def named(self, kind: str, name: str) -> Mapping[str, Any] | None:
+        """The object of a kind (``ConfigMap`` or ``Secret``) and a name, None when it is not at hand."""
+        return self._kinds[kind].get(name)
+
     def key_of(self, kind: str, reference: Mapping[str, Any], path: str) -> str | None:
         """One key's value; None when it is optional and not there.
 

@@ -17,25 +17,27 @@ from slurmrest_adapter.domain.errors import Invalid, PodError, Unsupported
 from slurmrest_adapter.translate import fields_env
 from slurmrest_adapter.translate.fields_container import CONTAINERS
 from slurmrest_adapter.translate.fields_model import Row, Table, Verdict
-from slurmrest_adapter.translate.fields_pod import POD_OS, POD_SPEC, SERVICE_ACCOUNT, VOLUME
+from slurmrest_adapter.translate.fields_pod import POD_OS, POD_SPEC
 from slurmrest_adapter.translate.fields_security import SECURITY
+from slurmrest_adapter.translate.fields_volume import VOLUMES
 
 TABLES: Mapping[str, Table] = {
     "PodSpec": POD_SPEC,
     "PodOS": POD_OS,
-    "Volume": VOLUME,
+    **VOLUMES,
     **CONTAINERS,
     **SECURITY,
 }
 
-_SHAPES: Mapping[str, tuple[type, str]] = {
+_SHAPES: Mapping[str, tuple[type | tuple[type, ...], str]] = {
     "str": (str, "a string"),
     "int": (int, "a whole number"),
     "bool": (bool, "true or false"),
     "list": (list, "a list"),
     "map": (Mapping, "a map"),
+    # A string in the schema, but the API takes a number as well.
+    "quantity": ((str, int, float), "a quantity such as 1Gi"),
 }
-_SERVICE_ACCOUNT_PATH = "/var/run/secrets/kubernetes.io/serviceaccount"
 
 
 @dataclass
@@ -91,8 +93,6 @@ class _Walk:
                 self._refuse(Invalid(f"{path}.{key}", f"{_SHAPES[row.shape][1]} is needed"))
             elif kind == "Volume" and key != "name":
                 self._volume(values, key, path, row)
-            elif key == "volumeMounts":
-                self._volume_mounts(value, f"{path}.{key}")
             else:
                 self._field(row, value, f"{path}.{key}")
         for key, row in rows.items():
@@ -123,6 +123,8 @@ class _Walk:
                 self.table(kind, item, where)
                 if kind == "EnvVar":
                     self._variable(item, where)
+                elif kind == "VolumeMount":
+                    self._volume_mount(item, where)
             else:
                 self._refuse(Invalid(where, "a map is needed"))
 
@@ -137,56 +139,36 @@ class _Walk:
     def _volume(self, volume: Mapping[str, Any], source: str, path: str, row: Row) -> None:
         """A volume counts only where a container mounts it."""
         users = self._mounts.get(str(volume.get("name")), [])
-        if _is_token(volume, users):
-            self.checked.notes.append(f"{path}.{source}: {SERVICE_ACCOUNT}")
-        elif users:
-            names = ", ".join(dict.fromkeys(f'"{container}"' for container, _ in users))
+        if users and row.verdict is Verdict.REFUSED:
+            names = ", ".join(dict.fromkeys(f'"{container}"' for container in users))
             reason = f'volume "{volume.get("name")}" is not yet carried; mounted by container {names}'
             self._refuse(Unsupported(f"{path}.{source}", reason))
+        elif users:
+            self._field(row, volume[source], f"{path}.{source}")
 
-    def _volume_mounts(self, mounts: list[Any], path: str) -> None:
-        for index, mount in enumerate(mounts):
-            where = f"{path}[{index}]"
-            if not isinstance(mount, Mapping):
-                self._refuse(Invalid(where, "a map is needed"))
-                continue
-            name = str(mount.get("name"))
-            volume = self._volumes.get(name)
-            if volume is None:
-                self._refuse(Invalid(f"{where}.name", f"no volume of this pod is called {name!r}"))
-            elif not _is_token(volume, self._mounts.get(name, [])):
-                kinds = (
-                    ", ".join(key for key in volume if key != "name" and volume[key] is not None)
-                    or "emptyDir"
-                )
-                self._refuse(Unsupported(where, f'volume "{name}" ({kinds}) is not yet carried'))
+    def _volume_mount(self, mount: Mapping[str, Any], path: str) -> None:
+        name = str(mount.get("name"))
+        volume = self._volumes.get(name)
+        if volume is None:
+            self._refuse(Invalid(f"{path}.name", f"no volume of this pod is called {name!r}"))
+            return
+        rows = [key for key in volume if key in TABLES["Volume"] and volume[key] is not None]
+        if any(TABLES["Volume"][key].verdict is Verdict.REFUSED for key in rows):
+            kinds = ", ".join(key for key in rows if key != "name")
+            self._refuse(Unsupported(path, f'volume "{name}" ({kinds}) is not yet carried'))
 
     def _refuse(self, error: PodError) -> None:
         self.checked.refused.append(error)
 
 
-def _mounts(spec: Mapping[str, Any]) -> dict[str, list[tuple[Any, Any]]]:
-    """Volume name → (container's name, path) of every mount."""
-    found: dict[str, list[tuple[Any, Any]]] = {}
+def _mounts(spec: Mapping[str, Any]) -> dict[str, list[Any]]:
+    """Volume name → the names of the containers that mount it."""
+    found: dict[str, list[Any]] = {}
     for group in ("initContainers", "containers"):
         for container in _maps(spec.get(group)):
             for mount in _maps(container.get("volumeMounts")):
-                user = (container.get("name"), mount.get("mountPath"))
-                found.setdefault(str(mount.get("name")), []).append(user)
+                found.setdefault(str(mount.get("name")), []).append(container.get("name"))
     return found
-
-
-def _is_token(volume: Mapping[str, Any], users: list[tuple[Any, Any]]) -> bool:
-    """The volume that the API server adds to every pod.
-
-    Projected and called ``kube-api-access-…``, before Kubernetes 1.21 a Secret called
-    ``…-token-…``; always mounted at one fixed path. What a user mounts elsewhere is no such thing.
-    """
-    name = str(volume.get("name"))
-    added = (name.startswith("kube-api-access-") and volume.get("projected") is not None) or (
-        "-token-" in name and volume.get("secret") is not None
-    )
-    return added and bool(users) and all(path == _SERVICE_ACCOUNT_PATH for _, path in users)
 
 
 def _maps(value: Any) -> list[Mapping[str, Any]]:

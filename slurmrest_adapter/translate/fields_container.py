@@ -46,7 +46,7 @@ CONTAINER: Table = {
     "terminationMessagePolicy": no_effect("str", _MESSAGE),
     "tty": no_effect("bool", "the output is a pipe, not a terminal", note=True),
     "volumeDevices": refused("list", "block devices are not carried"),
-    "volumeMounts": refused("list", "refused with the volume that it names; without effect for a token's"),
+    "volumeMounts": done("list", "parents before what lies below them", kind="VolumeMount"),
     "workingDir": done("str", "the directory the command starts in"),
 }
 

@@ -16,6 +16,19 @@ _TITLES = {
     "PodSpec": "`spec` (v1.PodSpec)",
     "PodOS": "`spec.os`",
     "Volume": "`spec.volumes[]` (v1.Volume)",
+    "VolumeMount": "`volumeMounts[]` of a container",
+    "ConfigMapVolumeSource": "`configMap` of a volume",
+    "SecretVolumeSource": "`secret` of a volume",
+    "ProjectedVolumeSource": "`projected` of a volume",
+    "DownwardAPIVolumeSource": "`downwardAPI` of a volume",
+    "EmptyDirVolumeSource": "`emptyDir` of a volume",
+    "KeyToPath": "`items[]` of `configMap` and `secret`",
+    "VolumeProjection": "`projected.sources[]`",
+    "ConfigMapProjection": "`projected.sources[].configMap`",
+    "SecretProjection": "`projected.sources[].secret`",
+    "DownwardAPIProjection": "`projected.sources[].downwardAPI`",
+    "DownwardAPIVolumeFile": "`items[]` of `downwardAPI`",
+    "ServiceAccountTokenProjection": "`projected.sources[].serviceAccountToken`",
     "Container": "`spec.containers[]` (v1.Container)",
     "InitContainer": "`spec.initContainers[]`",
     "ResourceRequirements": "`resources` of a container",
@@ -44,8 +57,9 @@ Made from the field table in `slurmrest_adapter/translate`; do not edit.
 A value that says nothing (`null`; `false`, `""`, `[]` or `{}` where no line speaks of it) is never
 refused. A field that is not listed is refused as unknown. Fields marked *by the site* follow
 `identity.run_as_user`: `ignore` as listed, `refuse` and (until users can be mapped) `map` refuse
-them. A volume is refused where a container mounts it, save the one with the service account's
-token that the API server adds to every pod: it is without effect, and noted.
+them. A volume counts where a container mounts it. ConfigMaps and Secrets come with the pod. A
+service account's token comes from whoever sends the pod; where none was sent, the volume with the
+token that the API server adds to every pod is without effect, and noted.
 """
 
 

@@ -1,4 +1,4 @@
-"""Field table: v1.PodSpec, v1.PodOS and v1.Volume."""
+"""Field table: v1.PodSpec and v1.PodOS."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _API_SERVER = "is the API server's own affair"
 POD_SPEC: Table = {
     "activeDeadlineSeconds": done("int", "counts from the start of the job; Slurm's limit stands above it"),
     "affinity": no_effect("map", _SCHEDULER),
-    "automountServiceAccountToken": no_effect("bool", "file volumes, and so tokens, are not yet carried"),
+    "automountServiceAccountToken": no_effect("bool", "the API server adds the token's volume, or not"),
     "containers": done("list", "all run side by side in one job", kind="Container"),
     "dnsConfig": refused("map", "not yet carried: a container has its node's resolver"),
     "dnsPolicy": no_effect(
@@ -79,45 +79,4 @@ POD_SPEC: Table = {
 
 POD_OS: Table = {
     "name": refused("str", "Slurm's nodes run Linux", is_idle("linux", "Slurm's nodes run Linux")),
-}
-
-SERVICE_ACCOUNT = "file volumes are not yet carried, so there is no service account token in the containers"
-VOLUME_REFUSED = "not yet carried; without effect where no container mounts it"
-
-VOLUME_SOURCES = (
-    "awsElasticBlockStore",
-    "azureDisk",
-    "azureFile",
-    "cephfs",
-    "cinder",
-    "configMap",
-    "csi",
-    "downwardAPI",
-    "emptyDir",
-    "ephemeral",
-    "fc",
-    "flexVolume",
-    "flocker",
-    "gcePersistentDisk",
-    "gitRepo",
-    "glusterfs",
-    "hostPath",
-    "image",
-    "iscsi",
-    "nfs",
-    "persistentVolumeClaim",
-    "photonPersistentDisk",
-    "portworxVolume",
-    "projected",
-    "quobyte",
-    "rbd",
-    "scaleIO",
-    "secret",
-    "storageos",
-    "vsphereVolume",
-)
-
-VOLUME: Table = {
-    "name": done("str", "mounts name it"),
-    **{source: refused("map", VOLUME_REFUSED) for source in VOLUME_SOURCES},
 }

@@ -10,8 +10,9 @@ from slurmrest_adapter.domain.errors import Invalid
 from slurmrest_adapter.domain.identity import PodIdentity, sign
 from slurmrest_adapter.domain.jobspec import JobSpec
 from slurmrest_adapter.domain.pod import ContainerView, PodView, is_label, optional
-from slurmrest_adapter.domain.podplan import ContainerPlan, PodPlan
-from slurmrest_adapter.translate import fields, resources
+from slurmrest_adapter.domain.podplan import ContainerPlan, MountPlan, PodPlan
+from slurmrest_adapter.domain.volumes import NONE, Objects
+from slurmrest_adapter.translate import fields, resources, volumes
 from slurmrest_adapter.translate.site import Site
 
 # Where the runner finds its directory on the node. The value is the only thing in the job's
@@ -48,7 +49,9 @@ class Translated:
     notes: tuple[str, ...]
 
 
-def translate(pod: PodView, owner: Ownership, site: Site, key: bytes, directory: str) -> Translated:
+def translate(
+    pod: PodView, owner: Ownership, site: Site, key: bytes, directory: str, objects: Objects = NONE
+) -> Translated:
     """Make the job and the plan of a pod whose references are resolved.
 
     Args:
@@ -57,6 +60,7 @@ def translate(pod: PodView, owner: Ownership, site: Site, key: bytes, directory:
         site: the site's defaults and maps.
         key: signs the identity in the job's comment.
         directory: the pod's directory as the nodes see it.
+        objects: what the pod's volumes are made of.
 
     Raises:
         Invalid, Unsupported: by field; the first in the pod's order.
@@ -65,17 +69,21 @@ def translate(pod: PodView, owner: Ownership, site: Site, key: bytes, directory:
     if checked.refused:
         raise checked.refused[0]
     needs = resources.of_pod(pod, site)
+    built = volumes.of_pod(pod, objects)
     identity = PodIdentity(pod.uid, pod.namespace, pod.name, site.cluster)
     plan = PodPlan(
         uid=pod.uid,
         namespace=pod.namespace,
         name=pod.name,
         cluster=site.cluster,
-        containers=tuple(_container(c, needs.slices[c.name], site) for c in pod.containers()),
+        containers=tuple(
+            _container(c, needs.slices[c.name], built.mounts[c.name], site) for c in pod.containers()
+        ),
         grace_seconds=pod.grace_seconds,
         deadline_seconds=pod.deadline_seconds,
         hostname=_hostname(pod),
         runtime=dict(site.runtime),
+        volumes=built.volumes,
     )
     spec = JobSpec(
         name=identity.job_name,
@@ -100,7 +108,7 @@ def translate(pod: PodView, owner: Ownership, site: Site, key: bytes, directory:
             DIRECTORY_VARIABLE: directory,
         },
     )
-    return Translated(spec, plan, tuple(checked.notes))
+    return Translated(spec, plan, (*checked.notes, *built.notes))
 
 
 def time_limit_minutes(deadline: int | None, grace: int, site: Site) -> int | None:
@@ -125,7 +133,9 @@ def _hostname(pod: PodView) -> str:
     return given or pod.name[:63].rstrip(".-")
 
 
-def _container(container: ContainerView, gpus: tuple[int, ...], site: Site) -> ContainerPlan:
+def _container(
+    container: ContainerView, gpus: tuple[int, ...], mounts: tuple[MountPlan, ...], site: Site
+) -> ContainerPlan:
     env = expand.env(container.env)
     known = dict(env)
     command, args = container.words("command"), container.words("args")
@@ -144,6 +154,7 @@ def _container(container: ContainerView, gpus: tuple[int, ...], site: Site) -> C
         working_dir=working_dir,
         gpus=gpus,
         pull_policy=_pull_policy(container, parsed),
+        mounts=mounts,
     )
 
 

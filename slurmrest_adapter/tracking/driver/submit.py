@@ -16,19 +16,21 @@ from slurmrest_adapter.domain.errors import AdapterError, MaybeAccepted, Rejecte
 from slurmrest_adapter.domain.jobs import JobRef
 from slurmrest_adapter.domain.jobspec import JobSpec
 from slurmrest_adapter.domain.pod import PodView, view
+from slurmrest_adapter.domain.volumes import NONE, Objects
 from slurmrest_adapter.store.base import PodRecord, Stage
 from slurmrest_adapter.tracking.driver.adopt import settle, submitted
 from slurmrest_adapter.tracking.driver.deps import Deps
 from slurmrest_adapter.translate.pod import Ownership, Translated, translate
 
 
-def submit(deps: Deps, raw: Any) -> PodRecord:
+def submit(deps: Deps, raw: Any, objects: Objects = NONE) -> PodRecord:
     """Make a pod's job.
 
     A UID that was submitted before gives the record it has; nothing is submitted twice.
 
     Args:
         raw: a v1.Pod with resolved references, a name and a UID.
+        objects: what its volumes are made of.
 
     Raises:
         PodError: the pod cannot become a job; nothing was written.
@@ -42,7 +44,7 @@ def submit(deps: Deps, raw: Any) -> PodRecord:
     unanswered = known is not None and known.stage is Stage.SUBMITTING
     # After a refusal the pod may have been mended, so its plan is a new one too.
     directory = known.directory if known and unanswered else deps.delivery.reserve()
-    made = translate(pod, _owner(deps, pod), deps.site, deps.key, deps.delivery.on_nodes(directory))
+    made = translate(pod, _owner(deps, pod), deps.site, deps.key, deps.delivery.on_nodes(directory), objects)
     record = deps.store.intend(_record(deps, pod, made, directory))
     if known is not None and record.stage is Stage.REFUSED:
         fresh = _record(deps, pod, made, directory)
