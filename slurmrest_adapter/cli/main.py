@@ -13,6 +13,7 @@ from slurmrest_adapter.cli.delete import delete
 from slurmrest_adapter.cli.errors import INTERRUPTED, OURS
 from slurmrest_adapter.cli.logs import logs
 from slurmrest_adapter.cli.run import run
+from slurmrest_adapter.cli.serve import serve
 from slurmrest_adapter.cli.status import status
 
 
@@ -38,7 +39,7 @@ def cli(context: click.Context, config: Path | None) -> None:
     context.obj = config
 
 
-for command in (run, status, logs, delete):
+for command in (run, status, logs, delete, serve):
     cli.add_command(command)
 
 

@@ -23,7 +23,9 @@ def test_the_demo_shows_what_it_promises(lab: Lab) -> None:
     job = re.search(r"Slurm job (\d+) as alice", done.stderr)
     assert job
     assert re.search(r"^Running: Slurm job \d+ is running on n\d, GPUs \d,\d$", done.stderr, re.MULTILINE)
-    queue = out[out.index("JOBID") : out.index("what the containers") if "what the containers" in out else None]
+    queue = out[
+        out.index("JOBID") : out.index("what the containers") if "what the containers" in out else None
+    ]
     both = [line for line in queue.splitlines() if "RUNNING" in line and ("alice" in line or "bob" in line)]
     assert any("bobs-training" in line for line in both)
     assert any("two-gpus-" in line and job[1] in line for line in both)

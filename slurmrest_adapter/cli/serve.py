@@ -1,0 +1,86 @@
+"""``slurmrest-adapter serve``."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from pathlib import Path
+
+import click
+import structlog
+
+from slurmrest_adapter.cli.build import build
+from slurmrest_adapter.cli.errors import guarded
+from slurmrest_adapter.config import Settings, load
+from slurmrest_adapter.domain.errors import ConfigError
+from slurmrest_adapter.server.app import create_app
+from slurmrest_adapter.server.health import HealthWatch
+from slurmrest_adapter.server.listen import bind, server, token_reader
+from slurmrest_adapter.server.service import Service
+from slurmrest_adapter.tracking.driver.loop import Loop
+
+log = structlog.get_logger(__name__)
+
+
+@click.command()
+@click.option("--log-json", is_flag=True, help="Logs as JSON lines [on unless standard error is a terminal].")
+@click.pass_obj
+def serve(config: Path | None, log_json: bool) -> None:
+    """Serve interLink's plugin API: create, delete, status, getLogs; /healthz and /readyz.
+
+    Listens where the configuration's `listen` says: a unix socket that admits the listed uids, or
+    TCP with a bearer token. SIGTERM ends it; jobs go on, and the next start follows them again.
+
+    \b
+    Example: slurmrest-adapter --config /etc/slurmrest-adapter/config.yaml serve
+    """
+    _logging(log_json or not sys.stderr.isatty())
+    guarded("table", lambda: _serve(config))
+
+
+def _serve(config: Path | None) -> None:
+    settings = load(config)
+    deps = build(config)
+    unix = settings.listen.plugin.startswith("unix:")
+    token = None
+    if not unix and settings.listen.auth == "token":
+        if settings.listen.token_file is None:
+            raise ConfigError("listen.token_file: is needed to listen on TCP (or say auth: none)")
+        token = token_reader(settings.listen.token_file)
+    elif not unix:
+        log.warning("the plugin API asks nobody who they are", listen=settings.listen.plugin, auth="none")
+    listening = bind(settings.listen.plugin, settings.listen.allowed_uids)
+    asker = settings.slurm.service_user or next((line.user for line in settings.identity.map), None)
+    health = HealthWatch(deps.gateway, _partitions(settings), settings.gpu.resources, deps.clock, asker)
+    loop = Loop(deps, one_asker=settings.slurm.service_user is not None)
+    health.start()
+    loop.start()
+    log.info("serving", listen=settings.listen.plugin, cluster=settings.cluster)
+    try:
+        server(create_app(Service(deps, loop, health), token), settings.listen.allowed_uids).run([listening])
+    finally:
+        loop.stop()
+        health.stop()
+        log.info("stopped")
+
+
+def _partitions(settings: Settings) -> set[str]:
+    """Where pods can land: the default partition and those of the identity map; empty is anywhere."""
+    named = {line.partition or settings.defaults.partition for line in settings.identity.map}
+    return set() if None in named else {name for name in named if name}
+
+
+def _logging(as_json: bool) -> None:
+    """One line an event on standard error; the pod's UID and the job's id are keys of their own."""
+    renderer = structlog.processors.JSONRenderer() if as_json else structlog.dev.ConsoleRenderer()
+    structlog.configure(
+        processors=[
+            structlog.contextvars.merge_contextvars,
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.format_exc_info,
+            renderer,
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+    )

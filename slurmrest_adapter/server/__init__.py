@@ -1,0 +1,1 @@
+"""The HTTP edge: interLink's plugin API, health."""

@@ -1,0 +1,91 @@
+"""A container's log as kubectl asks for it: tail, limit, since, timestamps, previous, follow."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+
+from slurmrest_adapter.domain.errors import Invalid
+from slurmrest_adapter.logs.cri import Piece
+from slurmrest_adapter.logs.reader import ContainerLog
+from slurmrest_adapter.server.wire import LogOptions
+from slurmrest_adapter.store.base import PodRecord
+from slurmrest_adapter.tracking.driver.deps import Deps
+from slurmrest_adapter.tracking.driver.loop import Loop
+
+
+def stream(
+    deps: Deps, loop: Loop, record: PodRecord, options: LogOptions, gone: Callable[[], bool]
+) -> Iterator[bytes]:
+    """The log's bytes; a container that has not started yet has none, which is no error.
+
+    Args:
+        gone: True once nobody reads any more.
+    """
+    run = _restarts(record, options.container) - (1 if options.previous else 0)
+    since = _since(deps, options)
+    if run < 0:
+        raise Invalid("Opts.Previous", f"container {options.container!r} has no earlier run")
+    log = ContainerLog(
+        deps.shared_root, record.directory, options.container, record.spec.get("uid"), max(run, 0)
+    )
+    pieces = (
+        log.follow(_ended(loop, record.uid, options.container, gone), options.tail)
+        if options.follow
+        else log.read(options.tail)
+    )
+    return _limited(_text(pieces, since, options.timestamps), options.limit_bytes)
+
+
+def _restarts(record: PodRecord, container: str) -> int:
+    for one in record.runner.get("containers", ()):
+        if one["name"] == container:
+            return int(one.get("restart_count") or 0)
+    return 0
+
+
+def _since(deps: Deps, options: LogOptions) -> str | None:
+    """The earliest time wanted, in the form of the log's own (which compares as text)."""
+    if options.since_time is not None:
+        try:
+            moment = datetime.fromisoformat(options.since_time).astimezone(UTC)
+        except ValueError as error:
+            raise Invalid("Opts.SinceTime", f"{options.since_time!r} is no RFC 3339 time") from error
+    elif options.since_seconds is not None:
+        moment = datetime.fromtimestamp(deps.clock(), UTC) - timedelta(seconds=options.since_seconds)
+    else:
+        return None
+    return moment.strftime("%Y-%m-%dT%H:%M:%S.%f") + "000Z"
+
+
+def _text(pieces: Iterator[Piece], since: str | None, timestamps: bool) -> Iterator[bytes]:
+    fresh = True
+    for piece in pieces:
+        if since is not None and piece.time < since:
+            continue
+        stamp = piece.time.encode() + b" " if timestamps and fresh else b""
+        yield stamp + piece.content
+        fresh = piece.full
+
+
+def _limited(chunks: Iterator[bytes], limit: int | None) -> Iterator[bytes]:
+    """At most `limit` bytes, counted from the beginning of what is sent."""
+    if limit is None:
+        yield from chunks
+        return
+    for chunk in chunks:
+        yield chunk[:limit]
+        limit -= len(chunk)
+        if limit <= 0:
+            return
+
+
+def _ended(loop: Loop, uid: str, container: str, gone: Callable[[], bool]) -> Callable[[], bool]:
+    def ended() -> bool:
+        seen = loop.seen(uid)
+        if gone() or seen is None or seen.standing.ended or seen.status.exit_code is not None:
+            return True
+        both = (*seen.status.init_containers, *seen.status.containers)
+        return any(one["name"] == container and "terminated" in one["state"] for one in both)
+
+    return ended
