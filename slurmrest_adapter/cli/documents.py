@@ -69,7 +69,7 @@ def _job(seen: Seen) -> dict[str, Any] | None:
         "partition": job.get("partition") or record.spec.get("partition"),
         "state": list(job.get("states") or ()),
         "standing": seen.standing.kind.value,
-        "reason": job.get("reason") or None,
+        "reason": None if job.get("reason") in (None, "", "None") else job["reason"],
         "exitCode": {"returnCode": code.get("return_code"), "signal": code.get("signal")},
         "node": seen.status.node or None,
         "gpus": list(seen.status.gpus),

@@ -186,6 +186,9 @@ def _job(tracked: Tracked, job: JobInfo) -> Step:
         story = f"unknown state {seen.words}" if seen != tracked.standing else ""
         return Step(replace(tracked, job=job, standing=seen), (), story)
     old = tracked
+    if old.job is not None and not job.gres and job.restart_count == old.job.restart_count:
+        # Slurm forgets at the end which GPUs they were.
+        job = replace(job, gres=old.job.gres)
     tracked = replace(tracked, job=job, standing=seen)
     if _run_of(tracked.runner) < job.restart_count:
         # Another run: what the first one's runner wrote is history.

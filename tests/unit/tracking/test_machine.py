@@ -91,6 +91,16 @@ def test_the_end_closes_once() -> None:
     assert again.commands == ()
 
 
+def test_the_gpus_are_remembered_until_the_next_run() -> None:
+    gres = ("gpu:a100:2(IDX:0-1)",)
+    ended = after(JobSeen(job(gres=gres)), JobSeen(job("COMPLETED", gres=())))
+    assert ended.tracked.job is not None
+    assert ended.tracked.job.gres == gres
+    requeued = after(JobSeen(job(gres=gres)), JobSeen(job("PENDING", gres=(), restart_count=1)))
+    assert requeued.tracked.job is not None
+    assert requeued.tracked.job.gres == ()
+
+
 def test_completing_is_no_end() -> None:
     assert not after(JobSeen(job("COMPLETED COMPLETING"))).tracked.ended
 
