@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 from pathlib import Path
@@ -47,9 +48,10 @@ def _provide(suite: str, package: str) -> Path:
 def _version(program: Path) -> str:
     """Return the version that a kubectl reports. Raises LabError if it does not run."""
     try:
-        done = subprocess.run([program, "version", "--client"], capture_output=True, text=True, timeout=60)
+        command = [str(program), "version", "--client", "-o", "json"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise LabError(f"{program.name} does not run here: {error}") from error
     if done.returncode:
         raise LabError(f"{program.name} does not run here: {done.stderr.strip()}")
-    return done.stdout.splitlines()[0]
+    return str(json.loads(done.stdout)["clientVersion"]["gitVersion"])
