@@ -40,14 +40,14 @@ def pod(lab: Lab) -> Callable[..., dict[str, Any]]:
         **scripts: str | dict[str, Any],
     ) -> dict[str, Any]:
         containers = []
-        for container, script in scripts.items():
+        for name_, script in scripts.items():
             given = script if isinstance(script, dict) else {"command": ["sh", "-c", script]}
             limits: dict[str, Any] = {"cpu": "1", "memory": "100Mi"}
             if gpus:
                 limits["nvidia.com/gpu"] = gpus
             containers.append(
                 {
-                    "name": container.replace("_", "-"),
+                    "name": name_.replace("_", "-"),
                     "image": f"{lab.registry}/{SHELL}",
                     "resources": {"limits": limits},
                     **given,
