@@ -30,7 +30,7 @@ class World:
         uid, gid = (1001, 1001) if os.geteuid() == 0 else (os.geteuid(), os.getegid())
         self.uid = uid
         self.state = directory / "state"
-        self.state.mkdir()
+        self.state.mkdir(parents=True)
         owner = Owner("alice", "physics", uid=uid, gid=gid)
         self.deps = Deps(
             gateway=self.slurm,
