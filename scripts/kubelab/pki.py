@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
+from ..labkit.places import locked
 from ..labkit.report import LabError
 from . import recipe
 from .layout import Lab
@@ -91,17 +92,20 @@ def _certificate(
     key, certificate = path.with_name(path.name + ".key"), path.with_name(path.name + ".crt")
     if certificate.exists():
         return
-    fresh = certificate.with_name(certificate.name + ".new")
-    by = ("-CA", f"{authority}.crt", "-CAkey", f"{authority}.key") if authority else ()
-    _openssl(
-        *("req", "-x509", "-config", str(lab.pki / "openssl.cnf"), "-days", _DAYS, "-subj", subject),
-        *("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-noenc", "-keyout", str(key)),
-        *by,
-        *(part for line in ["subjectKeyIdentifier=hash", *extensions] for part in ("-addext", line)),
-        *("-out", str(fresh)),
-    )
-    key.chmod(0o600)
-    fresh.rename(certificate)
+    with locked(f"{lab.name}-pki"):  # two at once would mix up key and certificate
+        if certificate.exists():
+            return
+        fresh = certificate.with_name(certificate.name + ".new")
+        by = ("-CA", f"{authority}.crt", "-CAkey", f"{authority}.key") if authority else ()
+        _openssl(
+            *("req", "-x509", "-config", str(lab.pki / "openssl.cnf"), "-days", _DAYS, "-subj", subject),
+            *("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-noenc", "-keyout", str(key)),
+            *by,
+            *(part for line in ["subjectKeyIdentifier=hash", *extensions] for part in ("-addext", line)),
+            *("-out", str(fresh)),
+        )
+        key.chmod(0o600)
+        fresh.rename(certificate)
 
 
 def _openssl(*arguments: str) -> None:

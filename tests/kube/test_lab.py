@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import base64
+import http.server
 import json
 import re
 import shlex
+import ssl
 import subprocess
+import threading
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,6 +28,11 @@ def lab(*arguments: str, code: int = 0, text: str | None = None) -> str:
     done = subprocess.run([KUBE_LAB, *arguments], capture_output=True, text=True, input=text)
     assert done.returncode == code, done.stdout + done.stderr
     return done.stdout if code == 0 else done.stderr
+
+
+def settings() -> dict[str, str]:
+    """Return what `env` prints."""
+    return dict(word.split("=", 1) for word in shlex.split(lab("env")))
 
 
 def found(*arguments: str) -> dict[str, Any]:
@@ -229,6 +238,93 @@ def test_kubelet_certificate(tmp_path: Path) -> None:
     assert subprocess.run(verify, capture_output=True).returncode != 0
 
 
+def test_node_gets_a_serving_certificate(node: str, tmp_path: Path) -> None:
+    key, request = tmp_path / "key", tmp_path / "request"
+    command = [
+        "openssl",
+        "req",
+        "-new",
+        "-newkey",
+        "rsa:2048",
+        "-noenc",
+        "-keyout",
+        str(key),
+        "-out",
+        str(request),
+    ]
+    command += ["-subj", f"/O=system:nodes/CN=system:node:{node}", "-addext", "subjectAltName=IP:127.0.0.1"]
+    subprocess.run(command, check=True, capture_output=True)
+    spec = {
+        "signerName": "kubernetes.io/kubelet-serving",
+        "request": base64.b64encode(request.read_bytes()).decode(),
+        "usages": ["digital signature", "key encipherment", "server auth"],
+    }
+    metadata = {"name": node}
+    asked = {"apiVersion": "certificates.k8s.io/v1", "kind": "CertificateSigningRequest"}
+    config = lab("kubeconfig", "--as", f"node:{node}").strip()
+    content = json.dumps({**asked, "metadata": metadata, "spec": spec})
+    try:
+        lab("kubectl", "--kubeconfig", config, "create", "-f", "-", text=content)
+        lab("kubectl", "certificate", "approve", node)
+        for _ in range(300):
+            issued = found("get", "csr", node)["status"].get("certificate")
+            if issued:
+                break
+    finally:
+        lab("kubectl", "delete", "csr", node, "--ignore-not-found")
+    (tmp_path / "crt").write_bytes(base64.b64decode(issued))
+    authority = settings()["KUBE_LAB_CA"]
+    verify = ["openssl", "verify", "-purpose", "sslserver", "-CAfile", authority, str(tmp_path / "crt")]
+    subprocess.run(verify, check=True, capture_output=True)
+
+
+class Kubelet(http.server.BaseHTTPRequestHandler):
+    """Answers every request with its path and the name in the client's certificate."""
+
+    def do_GET(self) -> None:
+        assert isinstance(self.connection, ssl.SSLSocket)
+        peer: Any = self.connection.getpeercert()
+        names = [value for part in peer["subject"] for key, value in part if key == "commonName"]
+        body = f"{self.path} {names[0]}\n".encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *arguments: object) -> None:
+        """Say nothing."""
+
+
+def test_api_server_reaches_a_kubelet(namespace: str, node: str, tmp_path: Path) -> None:
+    lab("kubelet-cert", node, str(tmp_path))
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=str(tmp_path / "ca.crt"))
+    context.verify_mode = ssl.CERT_REQUIRED
+    context.load_cert_chain(tmp_path / "tls.crt", tmp_path / "tls.key")
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Kubelet) as server:
+        server.socket = context.wrap_socket(server.socket, server_side=True)
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            status = {
+                "addresses": [{"type": "InternalIP", "address": "127.0.0.1"}],
+                "daemonEndpoints": {"kubeletEndpoint": {"Port": server.server_port}},
+            }
+            content = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": node}, "status": status}
+            lab("kubectl", "create", "-f", "-", text=json.dumps(content))
+            placed = pod("placed", nodeName=node, nodeSelector={})
+            lab("kubectl", "create", "-n", namespace, "-f", "-", text=placed)
+            for option in ([], ["--old"]):
+                said = lab("kubectl", *option, "logs", "-n", namespace, "placed", "--tail=5")
+                assert (
+                    said
+                    == f"/containerLogs/{namespace}/placed/main?tailLines=5 kube-apiserver-kubelet-client\n"
+                )
+            lab("kubectl", "delete", "pod", "-n", namespace, "placed", "--grace-period=0", "--force")
+        finally:
+            server.shutdown()
+            thread.join()
+
+
 def test_users_have_no_rights_of_their_own() -> None:
     user = lab("kubeconfig", "--as", "user:somebody:guests").strip()
     assert '"somebody"' in lab("kubectl", "--kubeconfig", user, "get", "pods", code=1)
@@ -236,14 +332,14 @@ def test_users_have_no_rights_of_their_own() -> None:
 
 
 def test_env() -> None:
-    settings = dict(word.split("=", 1) for word in shlex.split(lab("env")))
-    assert settings["KUBECONFIG"] == lab("kubeconfig").strip()
+    values = settings()
+    assert values["KUBECONFIG"] == lab("kubeconfig").strip()
     for key in ("KUBECONFIG", "KUBE_LAB_CA", "SLURMREST_NODE__KUBECONFIG", "KUBE_LAB_KUBECTL"):
-        assert Path(settings[key]).is_file(), key
+        assert Path(values[key]).is_file(), key
     command = [
-        settings["KUBE_LAB_KUBECTL"],
+        values["KUBE_LAB_KUBECTL"],
         "--kubeconfig",
-        settings["KUBECONFIG"],
+        values["KUBECONFIG"],
         "get",
         "--raw",
         "/readyz",
