@@ -6,7 +6,9 @@ the place after the call before it, whose answer then reached nobody.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+import tempfile
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,6 +26,14 @@ from tests.fakes.slurm import Lost
 from tests.fakes.world import World
 
 MANY = 400  # calls; more than any of these stories takes
+
+
+@pytest.fixture
+def memory() -> Iterator[Path]:
+    """A directory in memory where there is one: hundreds of small worlds are made here."""
+    ram = Path("/dev/shm")
+    with tempfile.TemporaryDirectory(dir=ram if os.access(ram, os.W_OK) else None) as directory:
+        yield Path(directory)
 
 
 class Killed(BaseException):
@@ -69,11 +79,11 @@ def fused(deps: Deps, fuse: Fuse) -> Deps:
     )
 
 
-def every_instant(tmp_path: Path, story: Callable[[World, Deps], object]) -> list[World]:
+def every_instant(memory: Path, story: Callable[[World, Deps], object]) -> list[World]:
     """The worlds that are left when a story is cut short at each of its instants, in turn."""
     worlds = []
     for at in range(1, MANY):
-        world = World(tmp_path / str(at))
+        world = World(memory / str(at))
         fuse = Fuse(at)
         try:
             story(world, fused(world.deps, fuse))
@@ -87,12 +97,12 @@ def every_instant(tmp_path: Path, story: Callable[[World, Deps], object]) -> lis
 
 
 @pytest.mark.parametrize("lost", [[], [Lost.TAKEN], [Lost.LATE], [Lost.DROPPED]])
-def test_one_job_for_each_pod(tmp_path: Path, lost: list[Lost]) -> None:
+def test_one_job_for_each_pod(memory: Path, lost: list[Lost]) -> None:
     def story(world: World, deps: Deps) -> None:
         world.slurm.lost = list(lost)
         submit(deps, pod())
 
-    for world in every_instant(tmp_path, story):
+    for world in every_instant(memory, story):
         world.slurm.lost = []
         record = submit(world.deps, pod())
         world.clock.sleep(60)
@@ -106,14 +116,14 @@ def test_one_job_for_each_pod(tmp_path: Path, lost: list[Lost]) -> None:
 
 
 @pytest.mark.parametrize("running", [False, True])
-def test_a_deletion_goes_on_where_it_was_cut_short(tmp_path: Path, running: bool) -> None:
+def test_a_deletion_goes_on_where_it_was_cut_short(memory: Path, running: bool) -> None:
     def story(world: World, deps: Deps) -> None:
         record = submit(world.deps, pod(terminationGracePeriodSeconds=1))
         if running:
             world.slurm.start(100)
         delete(deps, record)
 
-    for world in every_instant(tmp_path, story):
+    for world in every_instant(memory, story):
         record = world.deps.store.get(UID)
         assert record is not None
         seen = delete(world.deps, record)
@@ -123,12 +133,12 @@ def test_a_deletion_goes_on_where_it_was_cut_short(tmp_path: Path, running: bool
 
 
 @pytest.mark.parametrize("lost", [[], [Lost.TAKEN], [Lost.LATE], [Lost.DROPPED]])
-def test_deleting_whatever_a_cut_submit_left(tmp_path: Path, lost: list[Lost]) -> None:
+def test_deleting_whatever_a_cut_submit_left(memory: Path, lost: list[Lost]) -> None:
     def story(world: World, deps: Deps) -> None:
         world.slurm.lost = list(lost)
         submit(deps, pod())
 
-    for world in every_instant(tmp_path, story):
+    for world in every_instant(memory, story):
         record = world.deps.store.get(UID)
         if record is None:
             continue  # not even the intent was written, so there is nothing to delete
@@ -139,10 +149,10 @@ def test_deleting_whatever_a_cut_submit_left(tmp_path: Path, lost: list[Lost]) -
         assert all(kept.ended for kept in world.slurm.jobs.values())
 
 
-def test_an_outage_at_any_instant_leaves_one_job(tmp_path: Path) -> None:
+def test_an_outage_at_any_instant_leaves_one_job(memory: Path) -> None:
     """Not a kill but errors: each call to Slurm fails once, in turn."""
     for at in range(1, 20):
-        world = World(tmp_path / str(at))
+        world = World(memory / str(at))
         world.slurm.lost = [Lost.TAKEN]
         fuse = Fuse(at)
         try:
