@@ -110,7 +110,8 @@ def state(entry: dict[str, Any], name: str) -> dict[str, Any]:
 
 
 def test_the_ping_is_what_slurmctld_says(sidecar: Sidecar, lab: Lab) -> None:
-    for body in ([], None):
+    empty: list[Any] = [[], None]
+    for body in empty:
         ping = sidecar.ask("GET", "/status", body)
         assert ping["slurm_connected"] is True
         resources = ping["resources"]

@@ -234,15 +234,16 @@ def test_log_options(running: Running, options: dict[str, Any], expected: str) -
 
 def test_logs_that_cannot_be(running: Running) -> None:
     running.create(pod(container()))
-    for body in (
+    bodies: list[dict[str, Any]] = [
         {"PodUID": UID, "ContainerName": "other", "Opts": {}},
         {"PodUID": "nobody", "ContainerName": "main", "Opts": {}},
         {"PodUID": UID, "ContainerName": "main", "Opts": {"Previous": True}},
         {"PodUID": UID, "ContainerName": "main", "Opts": {"Tail": -1}},
         {"PodUID": UID, "ContainerName": "main", "Opts": {"SinceTime": "yesterday"}},
-    ):
+    ]
+    for body in bodies:
         answer = running.http.request("GET", "/getLogs", content=json.dumps(body))
         assert answer.status_code == 400, body
     # A container that has not started has no log, which is no error.
-    body = {"Namespace": "physics", "PodName": "train", "ContainerName": "main", "Opts": None}
-    assert running.http.request("POST", "/getLogs", content=json.dumps(body)).text == ""
+    by_name = {"Namespace": "physics", "PodName": "train", "ContainerName": "main", "Opts": None}
+    assert running.http.request("POST", "/getLogs", content=json.dumps(by_name)).text == ""
