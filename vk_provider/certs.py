@@ -21,9 +21,10 @@ from pathlib import Path
 import structlog
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from slurmrest_adapter.domain.errors import ConfigError
 from vk_provider.kube import KubeClient, KubeError, NotFound, path
 
 log = structlog.get_logger(__name__)
@@ -39,7 +40,7 @@ class ServingCertificate:
     """Key and certificate of one node's kubelet API.
 
     Args:
-        directory: where they are kept; made 0700.
+        directory: holds ``tls.key`` and ``tls.crt``, a site's own or those made here; made 0700.
         node: the node's name; the certificate is for ``system:node:NODE``.
         address: the IP address it serves on.
         client_ca: PEM file of the cluster's CA; clients must show a certificate of it.
@@ -48,7 +49,7 @@ class ServingCertificate:
     def __init__(self, directory: Path, node: str, address: str, client_ca: Path) -> None:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._node, self._address = node, address
-        self._key_file, self._cert_file = directory / f"{node}.key", directory / f"{node}.crt"
+        self._key_file, self._cert_file = directory / "tls.key", directory / "tls.crt"
         self._key = self._load_key()
         self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self.context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -137,9 +138,9 @@ class ServingCertificate:
         )
         return made.public_bytes(serialization.Encoding.PEM)
 
-    def _load_key(self) -> ec.EllipticCurvePrivateKey:
+    def _load_key(self) -> ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey:
         try:
-            key = serialization.load_pem_private_key(self._key_file.read_bytes(), None)
+            found = serialization.load_pem_private_key(self._key_file.read_bytes(), None)
         except (OSError, ValueError):
             key = ec.generate_private_key(ec.SECP256R1())
             pem = key.private_bytes(
@@ -148,9 +149,10 @@ class ServingCertificate:
                 serialization.NoEncryption(),
             )
             _replace(self._key_file, pem)
-        if not isinstance(key, ec.EllipticCurvePrivateKey):
-            raise TypeError(f"{self._key_file} holds another kind of key")
-        return key
+            return key
+        if not isinstance(found, ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey):
+            raise ConfigError(f"{self._key_file}: an elliptic curve or RSA key is needed")
+        return found
 
     def _current(self) -> x509.Certificate | None:
         """The certificate at hand, if it is of our key, for our address and not over."""

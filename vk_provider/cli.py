@@ -29,7 +29,7 @@ The file, shared with slurmrest-adapter:
 """
 
 
-@click.command(epilog=EXAMPLE)
+@click.command(epilog=EXAMPLE, context_settings={"auto_envvar_prefix": "VK_PROVIDER"})
 @click.option(
     "--config",
     "config_file",
@@ -40,7 +40,7 @@ The file, shared with slurmrest-adapter:
 @click.option(
     "--cert-dir",
     type=click.Path(path_type=Path, file_okay=False),
-    help="Keeps the kubelet API's key and certificate.  [default: STATE_DIR/vk-provider]",
+    help="tls.key and tls.crt of the kubelet API; made if missing.  [default: STATE_DIR/vk-provider/NODE]",
 )
 @click.option(
     "--poll", "poll_s", default=2.0, show_default=True, help="Seconds between two looks at the jobs."

@@ -87,7 +87,9 @@ class NodeKeeper:
         self._written: tuple[Any, float] | None = None
         self._taints: list[dict[str, str]] | None = None
         self._taints_refused = False
+        self._role_refused = False
         self._uid = ""
+        self._began = rfc3339_now()
 
     def allocatable(self) -> Mapping[str, str]:
         """The node's resources as Kubernetes quantities."""
@@ -150,7 +152,7 @@ class NodeKeeper:
         now = rfc3339_now()
         conditions = [_condition("Ready", verdict.ready, verdict.reason, verdict.message, now, since)]
         for kind, (reason, message) in _FINE.items():
-            conditions.append(_condition(kind, False, reason, message, now, None))
+            conditions.append(_condition(kind, False, reason, message, now, self._began))
         return {
             "capacity": dict(self._resources),
             "allocatable": dict(self._resources),
@@ -199,6 +201,7 @@ class NodeKeeper:
             log.info(
                 "this identity may not set every label; leaving one out", label=ROLE, error=error.message
             )
+            self._role_refused = True
             body["metadata"]["labels"].pop(ROLE)
             self._api.create(path("api", "v1", "nodes"), body)
         except kube.Conflict:
@@ -209,8 +212,10 @@ class NodeKeeper:
         """Bring labels and our taint of a node that was there before in order."""
         labels = (found.get("metadata") or {}).get("labels") or {}
         wanted = {key: value for key, value in self._spec.labels.items() if labels.get(key) != value}
-        if wanted:
-            self._try("labels", {"metadata": {"labels": wanted}})
+        for few in ({ROLE}, wanted.keys() - {ROLE}):  # a node's identity may set all but the role
+            some = {key: value for key, value in wanted.items() if key in few}
+            if some and not (few == {ROLE} and self._role_refused):
+                self._try("labels", {"metadata": {"labels": some}})
         taints = (found.get("spec") or {}).get("taints") or []
         if not any(each.get("key") == self._spec.taint for each in taints):
             self._set_taints(self._taints or [])
@@ -260,14 +265,12 @@ class NodeKeeper:
                 self._api.patch(where, {"spec": spec})
 
 
-def _condition(
-    kind: str, value: bool, reason: str, message: str, now: str, since: str | None
-) -> dict[str, Any]:
-    made = {
+def _condition(kind: str, value: bool, reason: str, message: str, now: str, since: str) -> dict[str, Any]:
+    return {
         "type": kind,
         "status": "True" if value else "False",
         "reason": reason,
         "message": message,
         "lastHeartbeatTime": now,
+        "lastTransitionTime": since,
     }
-    return {**made, "lastTransitionTime": since} if since else made

@@ -103,7 +103,7 @@ class Provider:
         client_ca = self._api.ca_file
         if client_ca is None:
             raise ConfigError("node.kubeconfig: names no certificate authority, so no client can be verified")
-        cert_dir = options.cert_dir or settings.state_dir / "vk-provider"
+        cert_dir = options.cert_dir or settings.state_dir / "vk-provider" / node.name
         try:
             self._certificate = ServingCertificate(cert_dir, node.name, options.address, client_ca)
         except OSError as error:

@@ -174,8 +174,17 @@ class SidecarClient:
 
 
 def is_known(entry: Mapping[str, Any]) -> bool:
-    """Does the sidecar have a job, or at least a word, for this pod?"""
-    return bool(entry.get("JID") or entry.get("containers") or entry.get("initContainers"))
+    """Does the sidecar have a job, or at least a word, for this pod?
+
+    One that knows nothing answers no containers, or containers of unknown status.
+    """
+    told = [*(entry.get("initContainers") or ()), *(entry.get("containers") or ())]
+    return bool(entry.get("JID")) or not all(map(_says_unknown, told))
+
+
+def _says_unknown(status: Any) -> bool:
+    waiting = ((status.get("state") or {}).get("waiting") or {}) if isinstance(status, dict) else {}
+    return waiting.get("reason") == "ContainerStatusUnknown"
 
 
 def slim(pod: Pod) -> dict[str, Any]:

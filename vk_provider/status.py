@@ -87,13 +87,14 @@ def held_back(
         concerned: which ones; empty for all. The others say ContainerCreating.
     """
     spec = pod.get("spec") or {}
+    begin = "PodInitializing" if spec.get("initContainers") else "ContainerCreating"
+    if reason == "ContainerCreating":
+        reason = begin
     groups = [
         [
             containers.waiting(each, reason, message)
             if not concerned or each.get("name") in concerned
-            else containers.waiting(
-                each, "PodInitializing" if spec.get("initContainers") else "ContainerCreating"
-            )
+            else containers.waiting(each, begin)
             for each in spec.get(group) or ()
         ]
         for group in ("initContainers", "containers")
@@ -129,22 +130,31 @@ def waiting_words(status: Mapping[str, Any]) -> str:
 
 def _merged(spec: Mapping[str, Any], group: str, old: Any, told: Any, ended: bool) -> list[Status]:
     before = {each["name"]: each for each in old or ()}
+    inits = bool(spec.get("initContainers"))
     said = {each.get("name"): each for each in told or () if isinstance(each, Mapping)}
     return [
-        _one(each, before.get(each.get("name")), said.get(each.get("name")), ended, group)
+        _one(each, before.get(each.get("name")), said.get(each.get("name")), ended, group, inits)
         for each in spec.get(group) or ()
     ]
 
 
 def _one(
-    spec: Mapping[str, Any], old: Status | None, told: Mapping[str, Any] | None, ended: bool, group: str
+    spec: Mapping[str, Any],
+    old: Status | None,
+    told: Mapping[str, Any] | None,
+    ended: bool,
+    group: str,
+    has_inits: bool,
 ) -> Status:
     if told is None:
         if old is not None and (not ended or state_of(old) == "terminated"):
             return dict(old)
         # An init container nobody ran after the job's end is as lost as any other.
-        return containers.lost(spec) if ended else containers.waiting(spec, "ContainerCreating")
+        begin = "PodInitializing" if has_inits else "ContainerCreating"
+        return containers.lost(spec) if ended else containers.waiting(spec, begin)
     new = containers.normal(spec, told)
+    if has_inits and new["state"].get("waiting", {}).get("reason") == "ContainerCreating":
+        new["state"]["waiting"]["reason"] = "PodInitializing"  # kubectl counts init containers by it
     if group == "initContainers" and exit_code(new) == 0:
         new["ready"] = True
     if old is None or state_of(old) != "terminated":
