@@ -239,8 +239,8 @@ JSON = st.recursive(
     max_leaves=4,
 )
 KEYS = ["seq", "time", "phase", "end", "job", "runner", "containers"]
-INNER = ["name", "init", "state", "reason", "message", "exit_code", "signal", "started_at", "finished_at", "image",
-         "image_id", "restart_count", "gpus"]  # fmt: skip
+INNER = ["name", "init", "state", "reason", "message", "exit_code", "signal", "started_at", "finished_at",
+         "image", "image_id", "restart_count", "gpus"]  # fmt: skip
 
 
 @given(st.sampled_from(KEYS), st.sampled_from(INNER), st.booleans(), JSON)
