@@ -7,6 +7,7 @@ The caller's environment is minimal and the container's comes as APPTAINERENV_*:
 import os
 from typing import Dict, List, NamedTuple, Optional, Tuple
 
+from . import volumes
 from .container import Start
 
 
@@ -19,6 +20,7 @@ class Place(NamedTuple):
     hostname: str
     nvidia: bool  # bring the NVIDIA driver's libraries along
     oci: bool  # the image has an OCI configuration, whose Env is in `Start.env` already
+    mounts: List[volumes.Bound]
 
 
 # What `apptainer pull` makes of an image's Env: shell text whose quoting breaks on quotes and
@@ -37,6 +39,8 @@ def call(start: Start, place: Place) -> Tuple[List[str], Dict[str, str]]:
         argv += ["--no-mount", "dev,devpts", "-B", bind(place.dev, "/dev")]
     if start.make_cwd:
         argv += ["-B", bind(place.empty, start.cwd)]
+    for bound in place.mounts:
+        argv += ["--mount", mount(bound)]
     if place.nvidia:
         argv += ["--nv"]
     if place.oci and os.path.isfile(place.root + _IMAGE_ENV):
@@ -46,6 +50,13 @@ def call(start: Start, place: Place) -> Tuple[List[str], Dict[str, str]]:
     for name, value in start.env.items():
         env["APPTAINERENV_" + name] = value
     return argv, env
+
+
+def mount(bound: volumes.Bound) -> str:
+    """Apptainer's mount option, which is one line of CSV."""
+    fields = ["type=bind", "source=" + bound.source, "destination=" + bound.target]
+    fields += ["ro"] if bound.read_only else []
+    return ",".join('"' + field.replace('"', '""') + '"' for field in fields)
 
 
 def bind(source: str, target: str) -> str:

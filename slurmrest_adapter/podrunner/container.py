@@ -8,9 +8,10 @@ import os
 import re
 import stat
 from collections import OrderedDict
-from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Tuple
+from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Tuple
 
 from .plan import ContainerPlan
+from .volumes import Bound
 
 DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 NOT_FOUND, NOT_EXECUTABLE, START_FAILED = 127, 126, 128
@@ -19,6 +20,8 @@ _NAME = re.compile(r"^[A-Za-z_][A-Za-z0-9_]*$")
 _READ_ONLY = ("UID", "EUID", "GID")
 _LINKS = 40  # symbolic links followed in one path, as in the kernel
 _RUNSCRIPT = "/.singularity.d/runscript"
+Places = Mapping[str, str]  # path in the container → path on the node
+NOTHING: Places = {}
 
 
 class CannotRun(Exception):
@@ -44,9 +47,13 @@ class Start(NamedTuple):
 
 
 def resolve(
-    container: ContainerPlan, config: Optional[Dict[str, Any]], root: str, gpu_env: Dict[str, str]
+    container: ContainerPlan,
+    config: Optional[Dict[str, Any]],
+    root: str,
+    gpu_env: Dict[str, str],
+    mounts: Iterable[Bound] = (),
 ) -> Start:
-    """Work out one container's start from its plan and its image; raises CannotRun.
+    """Work out one container's start from its plan, its image and its volumes; raises CannotRun.
 
     `config` is the image's OCI configuration (Entrypoint, Cmd, Env…), None for an image that has
     none: then a pod without a command runs the image's own runscript.
@@ -66,8 +73,9 @@ def resolve(
     if not cwd.startswith("/"):
         raise CannotRun(START_FAILED, "working directory {!r} is not an absolute path".format(cwd))
     cwd = os.path.normpath("/" + cwd.lstrip("/"))
-    make_cwd = check_directory(root, cwd)
-    check_command(root, argv[0], env.get("PATH", DEFAULT_PATH), cwd)
+    bound = places(root, mounts)
+    make_cwd = check_directory(root, cwd, bound)
+    check_command(root, argv[0], env.get("PATH", DEFAULT_PATH), cwd, bound)
     return Start(argv, env, home, cwd, make_cwd, notes)
 
 
@@ -120,11 +128,26 @@ def refusal(name: str, value: str) -> Optional[str]:
     return None
 
 
-def find(root: str, path: str) -> Optional[str]:
-    """Where an absolute path of the container lies below `root`, every link followed inside it.
+def places(root: str, mounts: Iterable[Bound]) -> Places:
+    """Where each mount's path really is in the container → what is mounted there."""
+    bound: Dict[str, str] = {}
+    for mount in mounts:
+        bound[_real(root, mount.target, bound) or mount.target] = mount.source
+    return bound
+
+
+def find(root: str, path: str, mounts: Places = NOTHING) -> Optional[str]:
+    """Where an absolute path of the container lies on the node, every link followed inside `root`.
 
     None if it does not exist, or the links go round in circles.
     """
+    real = _real(root, path, mounts)
+    place = None if real is None else _place(root, real, mounts)
+    return place if place is not None and os.path.lexists(place) else None
+
+
+def _real(root: str, path: str, mounts: Places) -> Optional[str]:
+    """The path without links, whether it exists to its end or not; None if they go in circles."""
     pending = [part for part in path.split("/") if part]
     done: List[str] = []
     links = 0
@@ -135,27 +158,46 @@ def find(root: str, path: str) -> Optional[str]:
         if part == "..":
             done = done[:-1]
             continue
-        here = os.path.join(root, *done, part)
+        here = _place(root, "/" + "/".join([*done, part]), mounts)
         try:
-            mode = os.lstat(here).st_mode
-        except (OSError, ValueError):
-            return None
-        if not stat.S_ISLNK(mode):
+            target = os.readlink(here)
+        except (OSError, ValueError):  # no link, or nothing at all
             done.append(part)
             continue
         links += 1
         if links > _LINKS:
             return None
-        target = os.readlink(here)
         if target.startswith("/"):
             done = []
         pending = [piece for piece in target.split("/") if piece] + pending
-    return os.path.join(root, *done)
+    return "/" + "/".join(done)
 
 
-def check_directory(root: str, cwd: str) -> bool:
+def _mounted(path: str, mounts: Places) -> Optional[str]:
+    """The innermost mount that holds this path."""
+    holders = [target for target in mounts if (path + "/").startswith(target + "/")]
+    return max(holders, key=len) if holders else None
+
+
+def _place(root: str, path: str, mounts: Places) -> str:
+    target = _mounted(path, mounts)
+    if target is None:
+        return os.path.join(root, path.lstrip("/"))
+    return os.path.join(mounts[target], path[len(target) :].lstrip("/")).rstrip("/")
+
+
+def check_directory(root: str, cwd: str, mounts: Places = NOTHING) -> bool:
     """Whether the working directory has to be made; raises CannotRun if it is something else."""
-    place = find(root, cwd)
+    real = _real(root, cwd, mounts) or cwd
+    if any(target.startswith(real.rstrip("/") + "/") for target in mounts):
+        return False  # it comes with what is mounted below it
+    place = find(root, cwd, mounts)
+    if _mounted(real, mounts) is not None:
+        if place is None:
+            os.makedirs(_place(root, real, mounts), 0o755)
+        elif not os.path.isdir(place):
+            raise CannotRun(START_FAILED, "working directory {!r} is not a directory".format(cwd))
+        return False
     # Apptainer puts empty file systems of its own over these, so what the image has there is hidden.
     if cwd.startswith(("/tmp/", "/var/tmp/")):
         return True
@@ -166,16 +208,16 @@ def check_directory(root: str, cwd: str) -> bool:
     return False
 
 
-def check_command(root: str, name: str, path: str, cwd: str) -> None:
+def check_command(root: str, name: str, path: str, cwd: str, mounts: Places = NOTHING) -> None:
     """Raise CannotRun with a shell's exit code if the kernel would not execute `name`."""
     if "/" in name:
-        problem = _problem(root, os.path.join(cwd, name))
+        problem = _problem(root, os.path.join(cwd, name), mounts)
         if problem:
             raise CannotRun(problem[0], "exec: {!r}: {}".format(name, problem[1]))
         return
     worst = (NOT_FOUND, "executable file not found in $PATH")
     for directory in path.split(":") if name else []:
-        problem = _problem(root, os.path.join(cwd, directory, name))
+        problem = _problem(root, os.path.join(cwd, directory, name), mounts)
         if problem is None:
             return
         if problem[0] == NOT_EXECUTABLE and problem[1] != "is a directory":
@@ -183,8 +225,8 @@ def check_command(root: str, name: str, path: str, cwd: str) -> None:
     raise CannotRun(worst[0], "exec: {!r}: {}".format(name, worst[1]))
 
 
-def _problem(root: str, path: str) -> Optional[Tuple[int, str]]:
-    place = find(root, path)
+def _problem(root: str, path: str, mounts: Places) -> Optional[Tuple[int, str]]:
+    place = find(root, path, mounts)
     if place is None:
         return NOT_FOUND, "no such file or directory"
     mode = os.stat(place).st_mode

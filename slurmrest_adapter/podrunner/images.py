@@ -203,11 +203,11 @@ def own_directory(base: str) -> str:
             os.mkdir(path, 0o700)
         details = os.lstat(path)
     except OSError as error:
-        raise ImageError("image store {}: {}".format(path, error.strerror))
+        raise ImageError("{}: {}".format(path, error.strerror))
     if not stat.S_ISDIR(details.st_mode):
-        raise ImageError("image store {}: is not a directory".format(path))
+        raise ImageError("{}: is not a directory".format(path))
     if details.st_uid != os.getuid():
-        raise ImageError("image store {}: belongs to another user".format(path))
+        raise ImageError("{}: belongs to another user".format(path))
     if stat.S_IMODE(details.st_mode) & 0o077:
-        raise ImageError("image store {}: is open to other users".format(path))
+        raise ImageError("{}: is open to other users".format(path))
     return path

@@ -8,9 +8,9 @@ import signal
 import sys
 import time
 import traceback
-from typing import Any, Dict, List, Mapping, Optional
+from typing import Any, Callable, Dict, List, Mapping, Optional
 
-from . import gpus, plan, sandbox, status
+from . import gpus, plan, sandbox, status, volumes
 from .supervisor import Supervisor
 
 CANNOT = 125  # the runner itself could not do its work
@@ -53,11 +53,36 @@ def _run(pod_plan: plan.Plan, record: status.Status, pod: str, deadline: Optiona
     began = time.monotonic()
     allotment = gpus.allotted(os.environ)
 
-    def body(directory: Optional[str]) -> int:
-        left = None if deadline is None else deadline - (time.monotonic() - began)
-        record.mode = "plain" if directory is None else "sandbox"
-        return Supervisor(pod_plan, record, pod, directory, allotment, control).run(left)
+    # Outside the sandbox, because who makes a directory on the node's disk must live to remove it.
+    local = volumes.Local(pod_plan, os.environ)
 
+    def body(directory: Optional[str]) -> int:
+        record.mode = "plain" if directory is None else "sandbox"
+        try:
+            directories = volumes.make(pod_plan, directory, local)
+        except (OSError, volumes.VolumeError) as error:
+            return _refuse(record, "volumes: {}".format(error))
+        left = None if deadline is None else deadline - (time.monotonic() - began)
+        return Supervisor(pod_plan, record, pod, directory, allotment, directories, control).run(left)
+
+    try:
+        local.disk()
+        return _surround(pod_plan, record, pod, allotment, body, relay)
+    except volumes.VolumeError as error:
+        return _refuse(record, "volumes: {}".format(error))
+    finally:
+        local.remove()
+
+
+def _surround(
+    pod_plan: plan.Plan,
+    record: status.Status,
+    pod: str,
+    allotment: gpus.Allotment,
+    body: Callable[[Optional[str]], int],
+    relay: int,
+) -> int:
+    """Run the pod in a sandbox, or without where the plan allows it."""
     if pod_plan.mode != "plain":
         directory = os.path.join(pod, _SANDBOX)
         try:

@@ -1,5 +1,6 @@
 """Read the pod's plan, strictly: whatever does not fit is an error that names the field."""
 
+import base64
 import json
 import os
 from typing import Any, Dict, List, NamedTuple, Optional, Tuple
@@ -11,6 +12,32 @@ MODES = ("auto", "sandbox", "plain")
 
 class PlanError(ValueError):
     """The plan cannot be followed; the message names the field, never its value (it may be secret)."""
+
+
+class File(NamedTuple):
+    """One file of a volume: its path in it, its permission bits, its content."""
+
+    path: str
+    mode: int
+    data: bytes
+
+
+class Volume(NamedTuple):
+    """A volume; `files` is None for an empty directory, of at most `size` bytes if not None."""
+
+    name: str
+    files: Optional[List[File]]
+    memory: bool
+    size: Optional[int]
+
+
+class Mount(NamedTuple):
+    """A volume, or with `sub_path` a part of it, at an absolute path of a container."""
+
+    volume: str
+    path: str
+    read_only: bool
+    sub_path: str
 
 
 class ContainerPlan(NamedTuple):
@@ -25,6 +52,7 @@ class ContainerPlan(NamedTuple):
     working_dir: Optional[str]
     gpus: List[int]
     pull_policy: str
+    mounts: List[Mount]
 
 
 class Plan(NamedTuple):
@@ -40,6 +68,7 @@ class Plan(NamedTuple):
     cache: Optional[str]
     mode: str
     containers: List[ContainerPlan]
+    volumes: List[Volume]
 
 
 def load(path: str) -> Plan:
@@ -82,6 +111,15 @@ def parse(data: Any) -> Plan:
     order = [container.init for container in containers]
     if order != sorted(order, reverse=True):
         raise PlanError("containers: init containers must come first")
+    given = _list(data.get("volumes") or [], "volumes")
+    volumes = [_volume(item, "volumes[{}]".format(index)) for index, item in enumerate(given)]
+    known = [volume.name for volume in volumes]
+    if len(set(known)) != len(known):
+        raise PlanError("volumes: two have the same name")
+    for container in containers:
+        for mount in container.mounts:
+            if mount.volume not in known:
+                raise PlanError("containers: {} mounts a volume that is not there".format(container.name))
     return Plan(
         uid=_text(data, "uid", ""),
         namespace=_text(data, "namespace", ""),
@@ -97,6 +135,7 @@ def parse(data: Any) -> Plan:
         cache=cache,
         mode=mode,
         containers=containers,
+        volumes=volumes,
     )
 
 
@@ -134,7 +173,63 @@ def _container(item: Any, where: str) -> ContainerPlan:
         working_dir=working_dir,
         gpus=gpus,
         pull_policy=policy,
+        mounts=[
+            _mount(mount, "{}.mounts[{}]".format(where, index))
+            for index, mount in enumerate(_list(item.get("mounts") or [], where + ".mounts"))
+        ],
     )
+
+
+def _mount(item: Any, where: str) -> Mount:
+    if not isinstance(item, dict):
+        raise PlanError(where + ": must be an object")
+    path = _text(item, "path", where + ".")
+    if not path.startswith("/") or os.path.normpath(path) != path or path == "/":
+        raise PlanError(where + ".path: must be absolute, normal and not the root")
+    sub_path = item.get("sub_path") or ""
+    if sub_path:
+        sub_path = _below(item, "sub_path", where + ".")
+    return Mount(_text(item, "volume", where + "."), path, bool(item.get("read_only", False)), sub_path)
+
+
+def _volume(item: Any, where: str) -> Volume:
+    if not isinstance(item, dict):
+        raise PlanError(where + ": must be an object")
+    name = _text(item, "name", where + ".")
+    if "/" in name or name in (".", ".."):  # it becomes a directory
+        raise PlanError(where + ".name: must not be a path")
+    size = item.get("size_bytes")
+    if size is not None and (not isinstance(size, int) or isinstance(size, bool) or size <= 0):
+        raise PlanError(where + ".size_bytes: must be null or a number of bytes")
+    if item.get("medium") not in (None, "", "Memory"):
+        raise PlanError(where + ".medium: must be empty or Memory")
+    files = None
+    if item.get("files") is not None:
+        files = [
+            _file(file, "{}.files[{}]".format(where, index))
+            for index, file in enumerate(_list(item["files"], where + ".files"))
+        ]
+    return Volume(name, files, item.get("medium") == "Memory", size)
+
+
+def _file(item: Any, where: str) -> File:
+    if not isinstance(item, dict):
+        raise PlanError(where + ": must be an object")
+    mode = item.get("mode")
+    if not isinstance(mode, int) or isinstance(mode, bool) or not 0 <= mode <= 0o777:
+        raise PlanError(where + ".mode: must be a number from 0 to 511")
+    try:
+        data = base64.b64decode(item.get("data", ""), validate=True)
+    except (TypeError, ValueError):
+        raise PlanError(where + ".data: must be base64") from None
+    return File(_below(item, "path", where + "."), mode, data)
+
+
+def _below(data: Dict[str, Any], key: str, prefix: str) -> str:
+    path = _text(data, key, prefix)
+    if path.startswith("/") or ".." in path.split("/") or os.path.normpath(path) != path:
+        raise PlanError(prefix + key + ": must be relative and normal")
+    return path
 
 
 def _text(data: Dict[str, Any], key: str, prefix: str) -> str:

@@ -6,7 +6,7 @@ import signal
 import time
 from typing import Any, Dict, List, Optional
 
-from . import apptainer, container, gpus, process, rootfs, sandbox, syscalls
+from . import apptainer, container, gpus, process, rootfs, sandbox, syscalls, volumes
 from .logs import CriLog
 from .loop import Loop
 from .plan import ContainerPlan, Plan
@@ -39,6 +39,7 @@ class Context:
         pod: str,
         sandbox_directory: Optional[str],
         allotment: gpus.Allotment,
+        directories: Dict[str, str],
         loop: Loop,
         owner: Owner,
     ) -> None:
@@ -46,6 +47,7 @@ class Context:
         self.pod = pod
         self.sandbox = sandbox_directory
         self.allotment = allotment
+        self.directories = directories
         self.loop = loop
         self.owner = owner
         self.children: Dict[int, Runner] = {}
@@ -164,15 +166,16 @@ class Runner:
                 )
             self._record["gpus"] = indices
             gpu_env = gpus.environment(context.allotment, plan.gpus, context.sandbox is not None)
-            start = container.resolve(plan, config, root, gpu_env)
+            mounts = volumes.bind(plan.mounts, context.directories)
+            start = container.resolve(plan, config, root, gpu_env, mounts)
             self._notes = start.notes
-            self._spawn(start, root, config is not None)
+            self._spawn(start, root, config is not None, mounts)
         except container.CannotRun as problem:
             self._fail(problem.code, "ContainerCannotRun", str(problem))
-        except OSError as error:
+        except (OSError, volumes.VolumeError) as error:
             self._fail(container.START_FAILED, "ContainerCannotRun", str(error))
 
-    def _spawn(self, start: container.Start, root: str, oci: bool) -> None:
+    def _spawn(self, start: container.Start, root: str, oci: bool, mounts: List[volumes.Bound]) -> None:
         context = self._context
         dev = None
         empty = os.path.join(context.sandbox or context.pod, sandbox.EMPTY)
@@ -180,7 +183,7 @@ class Runner:
         if context.sandbox is not None:
             dev = os.path.join(context.sandbox, sandbox.DEV_GPU if self.container.gpus else sandbox.DEV)
         nvidia = bool(self.container.gpus) and os.path.exists("/dev/nvidiactl")
-        place = apptainer.Place(root, dev, empty, context.plan.hostname, nvidia, oci)
+        place = apptainer.Place(root, dev, empty, context.plan.hostname, nvidia, oci, mounts)
         argv, env = apptainer.call(start, place)
         directory = os.path.join(context.pod, "logs", self.container.name)
         os.makedirs(directory, mode=0o700, exist_ok=True)

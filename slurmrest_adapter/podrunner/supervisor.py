@@ -6,7 +6,7 @@ order of the spec, that failed.
 
 import os
 import signal
-from typing import List, Optional
+from typing import Dict, List, Optional
 
 from .gpus import Allotment
 from .loop import Loop
@@ -20,17 +20,25 @@ _FLUSH_SECONDS = 1.0
 class Supervisor(Owner):
     """Runs one pod.
 
-    `pod` is its directory, `sandbox` the directory inside its namespaces, None without them. On the
+    `pod` is its directory, `sandbox` the directory inside its namespaces, None without them;
+    `directories` has the pod's volumes by name. On the
     descriptor `control` a "T" asks for the pod's end; its closing means that the batch process is gone.
     """
 
     def __init__(
-        self, plan: Plan, status: Status, pod: str, sandbox: Optional[str], allotment: Allotment, control: int
+        self,
+        plan: Plan,
+        status: Status,
+        pod: str,
+        sandbox: Optional[str],
+        allotment: Allotment,
+        directories: Dict[str, str],
+        control: int,
     ) -> None:
         self._plan = plan
         self._status = status
         self._loop = Loop(lambda: self.stop("Terminated"), self._child_ended)
-        self._context = Context(plan, pod, sandbox, allotment, self._loop, self)
+        self._context = Context(plan, pod, sandbox, allotment, directories, self._loop, self)
         self._runners = [
             Runner(self._context, container, record)
             for container, record in zip(plan.containers, status.containers)  # noqa: B905  3.6

@@ -20,6 +20,7 @@ def planned(**values: Any) -> ContainerPlan:
         "working_dir": None,
         "gpus": [],
         "pull_policy": "IfNotPresent",
+        "mounts": [],
     }
     fields.update(values)
     return ContainerPlan(**fields)
@@ -191,7 +192,7 @@ class Calls(unittest.TestCase):
         start = container.Start(["sh", "-c", "$(id)"], {"A": "x\ny"}, "/h", "/new", True, [])
         os.environ["SLURM_JOB_ID"] = "5"
         self.addCleanup(os.environ.pop, "SLURM_JOB_ID")
-        place = apptainer.Place("/root,fs", "/d:ev", "/empty", "pod", True, True)
+        place = apptainer.Place("/root,fs", "/d:ev", "/empty", "pod", True, True, [])
         argv, env = apptainer.call(start, place)
         self.assertEqual(argv[-4:], ["/root,fs", "sh", "-c", "$(id)"])
         self.assertIn("/d\\:ev:/dev", argv)

@@ -1,0 +1,234 @@
+"""The pod's volumes on the node: files on memory, empty directories on disk or memory.
+
+In a sandbox memory is a tmpfs of the pod's own mount namespace, which ends with its last process,
+however that ends. What is on the node's disk, and in plain mode on /dev/shm, is removed at the end;
+what a killed runner left there is removed by the same user's next one on the node.
+"""
+
+import fcntl
+import os
+import platform
+import subprocess
+import tempfile
+from typing import Dict, List, Mapping, NamedTuple, Optional, Tuple
+
+from . import images, syscalls
+from .plan import Mount, Plan, Volume
+
+_SHARED_MEMORY = "/dev/shm"
+_FILES, _MEMORY = "files", "memory"
+_PAGE = 4096
+_SPARE = 1024 * 1024  # for directories, and for mount points of volumes inside others
+_OPEN = 0o777  # every container of the pod may write, whatever user it believes to be
+
+
+class VolumeError(Exception):
+    """A volume cannot be made or mounted; the text says which and why."""
+
+
+class Bound(NamedTuple):
+    """A file or directory of the node and where a container sees it."""
+
+    source: str
+    target: str
+    read_only: bool
+
+
+class Scratch:
+    """A directory of the pod's own below `base`, closed to other users; raises VolumeError.
+
+    A lock on it, which is let go when this process ends, tells it from one that was left behind.
+    """
+
+    def __init__(self, base: str) -> None:
+        # A base that several nodes see has their directories too, and their locks may not reach here.
+        node = os.environ.get("SLURMD_NODENAME") or platform.node()
+        left: List[Tuple[str, int]] = []
+        try:
+            home = os.path.join(images.own_directory(base), "pods")
+            os.makedirs(home, mode=0o700, exist_ok=True)
+            lock = os.open(home, os.O_RDONLY | os.O_DIRECTORY)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX)  # nobody may look between our mkdtemp and our lock
+                for name in os.listdir(home):
+                    if name.rpartition("-")[0] == node:
+                        left += _abandoned(os.path.join(home, name))
+                self.path = tempfile.mkdtemp(prefix=node + "-", dir=home)
+                self._lock = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
+                fcntl.flock(self._lock, fcntl.LOCK_EX)
+            finally:
+                os.close(lock)
+        except images.ImageError as error:
+            raise VolumeError(str(error))
+        except OSError as error:
+            raise VolumeError("{}: {}".format(base, error.strerror))
+        for path, descriptor in left:
+            _remove(path)
+            os.close(descriptor)
+
+    def remove(self) -> None:
+        """Remove it with all that is in it."""
+        _remove(self.path)
+        os.close(self._lock)
+
+
+class Local:
+    """The pod's directories outside the sandbox's memory, each made when it is first needed."""
+
+    def __init__(self, plan: Plan, environ: Mapping[str, str]) -> None:
+        self._on_disk = any(volume.files is None and not volume.memory for volume in plan.volumes)
+        self._base = disk_base(environ)
+        self._disk: Optional[Scratch] = None
+        self._memory: Optional[Scratch] = None
+
+    def disk(self) -> Optional[str]:
+        """A directory on the node's disk, None if no volume needs one; raises VolumeError."""
+        if self._on_disk and self._disk is None:
+            self._disk = Scratch(self._base)
+        return self._disk.path if self._disk is not None else None
+
+    def memory(self) -> str:
+        """A directory on memory that the node shares; raises VolumeError."""
+        if self._memory is None:
+            self._memory = Scratch(_SHARED_MEMORY)
+        return self._memory.path
+
+    def remove(self) -> None:
+        """Remove what was made."""
+        for scratch in (self._disk, self._memory):
+            if scratch is not None:
+                scratch.remove()
+        self._disk = self._memory = None
+
+
+def disk_base(environ: Mapping[str, str]) -> str:
+    """Where the node has room on disk: what the site set for the job, but /tmp, which may be memory."""
+    given = [environ.get(name, "") for name in ("SLURM_TMPDIR", "TMPDIR")]
+    chosen = [path for path in given if path.startswith("/") and os.path.normpath(path) != "/tmp"]
+    return next((path for path in chosen if os.path.isdir(path)), images.LOCAL_BASE)
+
+
+def make(plan: Plan, sandbox: Optional[str], local: Local) -> Dict[str, str]:
+    """Make the pod's volumes and answer their directories by name; raises OSError, VolumeError.
+
+    `sandbox` is the directory of the pod's namespaces, None without them.
+    """
+    made: Dict[str, str] = {}
+    files = _home(plan, sandbox, local) if any(volume.files is not None for volume in plan.volumes) else ""
+    for volume in plan.volumes:
+        if volume.files is not None:
+            made[volume.name] = _fill(os.path.join(files, volume.name), volume)
+            continue
+        if not volume.memory:
+            base = local.disk() or ""
+        elif sandbox is None:
+            base = local.memory()
+        else:
+            base = os.path.join(sandbox, _MEMORY)
+            os.makedirs(base, mode=0o700, exist_ok=True)
+        path = os.path.join(base, volume.name)
+        os.mkdir(path, 0o700)
+        if volume.memory and sandbox is not None:
+            size = ",size={}".format(volume.size) if volume.size else ""
+            syscalls.mount("tmpfs", path, "tmpfs", syscalls.MS_NOSUID | syscalls.MS_NODEV, "mode=777" + size)
+        os.chmod(path, _OPEN)
+        made[volume.name] = path
+    return made
+
+
+def _home(plan: Plan, sandbox: Optional[str], local: Local) -> str:
+    """The directory, 0700 and on memory, for the volumes of files."""
+    if sandbox is None:
+        path = os.path.join(local.memory(), _FILES)
+        os.mkdir(path, 0o700)
+        return path
+    path = os.path.join(sandbox, _FILES)
+    os.mkdir(path, 0o700)
+    size = _SPARE
+    for volume in plan.volumes:
+        for file in volume.files or []:
+            size += len(file.data) + _PAGE * (2 + file.path.count("/"))
+    options = "mode=700,size={}".format(size)
+    syscalls.mount("tmpfs", path, "tmpfs", syscalls.MS_NOSUID | syscalls.MS_NODEV, options)
+    return path
+
+
+def _fill(directory: str, volume: Volume) -> str:
+    os.mkdir(directory, 0o700)
+    for file in volume.files or []:
+        path = os.path.join(directory, file.path)
+        _directories(directory, os.path.dirname(file.path), 0o755)
+        with open(path, "xb") as stream:
+            stream.write(file.data)
+        os.chmod(path, file.mode)
+    os.chmod(directory, _OPEN)
+    return directory
+
+
+def bind(mounts: List[Mount], directories: Mapping[str, str]) -> List[Bound]:
+    """What one container's mounts are on the node, in their order; raises OSError, VolumeError.
+
+    A part of a volume that does not exist becomes a directory, as with the kubelet. So do the mount
+    points of volumes inside others: the runtime could not make them where a volume is read-only.
+    """
+    bound: List[Bound] = []
+    for mount in sorted(mounts, key=lambda mount: mount.path.split("/")):
+        source = os.path.realpath(directories[mount.volume])
+        if mount.sub_path:
+            source = _part(source, mount)
+        around = [other for other in bound if mount.path.startswith(other.target + "/")]
+        if around:
+            outer = max(around, key=lambda other: len(other.target))
+            _mount_point(outer.source, mount.path[len(outer.target) + 1 :], os.path.isdir(source))
+        bound.append(Bound(source, mount.path, mount.read_only))
+    return bound
+
+
+def _part(volume: str, mount: Mount) -> str:
+    """The path of a part of a volume; a link in it, which containers can make, must not lead out."""
+    path = os.path.realpath(os.path.join(volume, mount.sub_path))
+    if path != volume and not path.startswith(volume + "/"):
+        raise VolumeError("subPath {!r} leads out of volume {!r}".format(mount.sub_path, mount.volume))
+    if not os.path.lexists(path):
+        _directories(volume, os.path.relpath(path, volume), _OPEN)
+    return path
+
+
+def _mount_point(volume: str, path: str, directory: bool) -> None:
+    place = os.path.realpath(os.path.join(volume, path))
+    if not place.startswith(volume + "/") or os.path.lexists(place) or not os.path.isdir(volume):
+        return  # there is one, or the runtime will say what is wrong
+    relative = os.path.relpath(place, volume)
+    _directories(volume, relative if directory else os.path.dirname(relative), 0o755)
+    if not directory:
+        os.close(os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644))
+
+
+def _directories(base: str, path: str, mode: int) -> None:
+    """Make the directories of a relative path that are missing, with this mode whatever the umask."""
+    here = base
+    for part in path.split("/"):
+        here = os.path.join(here, part)
+        if part and not os.path.isdir(here):
+            os.mkdir(here, 0o700)
+            os.chmod(here, mode)
+
+
+def _abandoned(path: str) -> List[Tuple[str, int]]:
+    """The directory with our lock on it, nothing if its runner lives."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(descriptor)
+        return []
+    return [(path, descriptor)]
+
+
+def _remove(path: str) -> None:
+    """Remove a directory, whatever a container made of it: closed to its owner, or very deep."""
+    for argv in (["rm", "-rf"], ["chmod", "-R", "u+rwx"], ["rm", "-rf"]):
+        if os.path.lexists(path):
+            subprocess.call([*argv, "--", path], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    if os.path.lexists(path):
+        print("{} could not be removed".format(path), flush=True)
