@@ -2,8 +2,10 @@
 
 import hashlib
 import json
+import os
 import shutil
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -30,13 +32,18 @@ def build(root: Path, data: Data, versions: list[Version], target: Path) -> None
     target.mkdir(parents=True, exist_ok=True)
     (target / "__init__.py").write_text(MARK + _ROOT_DOC, encoding="utf-8")
     (target / "py.typed").write_text(MARK, encoding="utf-8")
-    for version in versions:
+
+    def one(version: Version) -> None:
         package = target / version.package
         with tempfile.TemporaryDirectory() as work:
             run_generator(specs[version.name], package, Path(work))
         _mark(package)
         format_package(package)
         _write_provenance(package, openapi, version, specs[version.name], seen)
+
+    # The work is done by other programs, so threads are enough to use every core.
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        list(pool.map(one, versions))
 
 
 def _mark(package: Path) -> None:

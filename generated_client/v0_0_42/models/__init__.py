@@ -27,6 +27,7 @@ from .job_desc_msg import JobDescMsg
 from .job_info import JobInfo
 from .job_state_row import JobStateRow
 from .job_submit_req import JobSubmitReq
+from .kill_jobs_msg import KillJobsMsg
 from .kill_jobs_resp_job import KillJobsRespJob
 from .kill_jobs_resp_job_error import KillJobsRespJobError
 from .kill_jobs_resp_job_federation import KillJobsRespJobFederation
@@ -95,6 +96,7 @@ __all__ = (
     "JobInfo",
     "JobStateRow",
     "JobSubmitReq",
+    "KillJobsMsg",
     "KillJobsRespJob",
     "KillJobsRespJobError",
     "KillJobsRespJobFederation",

@@ -20,7 +20,7 @@ T = TypeVar("T", bound="JobSubmitReq")
 class JobSubmitReq:
     """
     Attributes:
-        script (str | Unset): Deprecated; Populate script field in jobs[0] or job
+        script (str | Unset): Job batch script contents; Same as the script field in jobs[0] or job.
         job (JobDescMsg | None | Unset): Job description
     """
 
