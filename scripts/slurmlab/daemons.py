@@ -98,13 +98,14 @@ def daemons(lab: Lab) -> list[Daemon]:
     # Two, because one cannot do both: rest_auth/jwt wants SLURM_JWT set in its environment, rest_auth/local
     # wants it unset. And outside the PID namespace, because rest_auth/local refuses a peer whose pid it
     # cannot see, which is every client on the machine itself.
+    parts = () if lab.profile.accounting or lab.release.slurmdb_always else ("-s", "slurmctld")
     for name, auth in (("slurmrestd", "jwt"), ("slurmrestd-local", "local")):
         tcp = lab.rest_port if auth == "jwt" else None
         found.append(
             Daemon(
                 name=name,
                 argv=(
-                    *("slurmrestd", "-a", f"rest_auth/{auth}", f"unix:{REST_SOCKETS[name]}"),
+                    *("slurmrestd", "-a", f"rest_auth/{auth}", *parts, f"unix:{REST_SOCKETS[name]}"),
                     *([f"127.0.0.1:{tcp}"] if tcp else []),
                 ),
                 user="restd",

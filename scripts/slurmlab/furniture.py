@@ -6,11 +6,12 @@ import os
 import secrets
 from pathlib import Path
 
-from . import releases
+from . import releases, tokens
 from .layout import Lab
 from .namespace import passwd_entry
 
 _CONF = Path(__file__).with_name("conf")
+TOKEN_SECONDS = 365 * 24 * 3600
 
 
 def furnish(lab: Lab) -> None:
@@ -24,6 +25,7 @@ def furnish(lab: Lab) -> None:
     _key(lab.root, "etc/slurm/jwt_hs256.key", "slurm", 32)
     write_configuration(lab)
     _shared(lab)
+    _token(lab)
     lab.config.write_text(adapter_configuration(lab))
 
 
@@ -96,6 +98,13 @@ def _shared(lab: Lab) -> None:
     state.chmod(0o700)
 
 
+def _token(lab: Lab) -> None:
+    """Write the one token of a site whose key the adapter does not have; anew at each start, for a year."""
+    if lab.profile.token_of is not None:
+        lab.token_file.touch(mode=0o600)
+        lab.token_file.write_text(tokens.mint_from(lab.jwt_key, lab.profile.token_of, TOKEN_SECONDS) + "\n")
+
+
 def write_configuration(lab: Lab) -> None:
     """Write the configuration of Slurm's daemons and of the registry."""
     values = {
@@ -137,26 +146,35 @@ def with_changes(text: str, profile: releases.Profile) -> str:
 def adapter_configuration(lab: Lab) -> str:
     """Return the adapter's configuration file for this lab, in the form README.md describes."""
 
-    def mapped(namespace: str, user: str, account: str, uid: int) -> str:
+    def mapped(namespace: str, user: str, account: str | None, uid: int) -> str:
         return (
-            f'    - {{namespace: {namespace}, service_account: "*", user: {user}, account: {account}, '
+            f'    - {{namespace: {namespace}, service_account: "*", user: {user}, account: {account or "null"}, '
             f"qos: null, partition: null, uid: {uid}, gid: {uid}}}\n"
         )
 
+    only = next((user for user in releases.USERS if user.name == lab.profile.token_of), None)
+    if only is None:
+        token = f'{{source: hs256, key_file: "{lab.jwt_key}", lifetime_s: 600}}'
+        asker = "slurmrest"
+        identities = (
+            mapped("physics", "alice", "physics", 2001)
+            + mapped("default", "alice", "physics", 2001)
+            + mapped("ai", "bob", "ai", 2002)
+        )
+    else:
+        token = f'{{source: file, file: "{lab.token_file}"}}'
+        asker = "null"
+        identities = mapped('"*"', only.name, only.associations[0] if lab.profile.accounting else None, only.uid)
     return (
         f"# The adapter's configuration for the lab {lab.name}; written by scripts/slurm-lab.\n"
         f"cluster: {releases.CLUSTER}\n"
         "slurm:\n"
         f"  endpoints: [{lab.endpoint}]\n"
         "  api_version: auto\n"
-        f'  token: {{source: hs256, key_file: "{lab.jwt_key}", lifetime_s: 600}}\n'
-        "  service_user: slurmrest\n"
+        f"  token: {token}\n"
+        f"  service_user: {asker}\n"
         "identity:\n"
-        "  map:\n"
-        + mapped("physics", "alice", "physics", 2001)
-        + mapped("default", "alice", "physics", 2001)
-        + mapped("ai", "bob", "ai", 2002)
-        + "defaults: {partition: all, cpus: 1, memory: 256Mi, time_limit: 1h}\n"
+        "  map:\n" + identities + "defaults: {partition: all, cpus: 1, memory: 256Mi, time_limit: 1h}\n"
         "gpu:\n"
         "  types: {NVIDIA-A100-SXM4-80GB: a100, NVIDIA-L40S: l40s}\n"
         f'state_dir: "{lab.dir / "state"}"\n'

@@ -44,6 +44,11 @@ class Lab:
         return self.dir / "config.yaml"
 
     @property
+    def token_file(self) -> Path:
+        """The token of the one user, where the profile has one instead of the key."""
+        return self.dir / "token"
+
+    @property
     def jwt_key(self) -> Path:
         return self.root / "etc/slurm/jwt_hs256.key"
 

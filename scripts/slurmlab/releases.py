@@ -46,17 +46,21 @@ class Release:
     packages: tuple[str, ...] = PACKAGES
     # Suites from which a package comes only if `suite` has none (apptainer is in sid alone).
     extra_suites: tuple[str, ...] = ("sid",)
+    # 24.11's slurmrestd does not start with /slurmdb where there is no slurmdbd, 26.05's does.
+    slurmdb_always: bool = True
 
 
 @dataclass(frozen=True)
 class Profile:
-    """How a site is configured: changes to conf/slurm.conf and which daemons there are."""
+    """How a site is configured: changes to conf/slurm.conf, which daemons there are, whose token is used."""
 
     name: str
     # Keys of slurm.conf to set; None takes the key out.
     slurm_conf: Mapping[str, str | None] = field(default_factory=dict)
     accounting: bool = True
     port_offset: int = 0
+    # The adapter has the token of this one user, whom all pods run as; None: the cluster's key.
+    token_of: str | None = None
 
 
 @dataclass(frozen=True)
@@ -71,8 +75,44 @@ class User:
     login: bool = True
 
 
-RELEASES = {r.version: r for r in (Release("24.11", "trixie", 6800),)}
-PROFILES = {p.name: p for p in (Profile("default"),)}
+RELEASES = {
+    r.version: r
+    for r in (
+        Release("24.11", "trixie", 6800, slurmdb_always=False),
+        Release("26.05", "forky", 7800),
+    )
+}
+PROFILES = {
+    p.name: p
+    for p in (
+        Profile("default"),
+        # The strict ordinary site: one user's own token, nobody sees another's jobs, no accounting of any
+        # kind (so none of what needs it: preemption by QOS, GPUs as accounted TRES), Slurm's own patience.
+        Profile(
+            "plain",
+            slurm_conf={
+                "PrivateData": "jobs",
+                "KillWait": "30",
+                "SchedulerParameters": None,
+                "PriorityType": None,
+                "PreemptType": None,
+                "PreemptMode": None,
+                "PreemptExemptTime": None,
+                "AccountingStorageType": None,
+                "AccountingStorageHost": None,
+                "AccountingStoragePort": None,
+                "AccountingStorageTRES": None,
+                "AccountingStorageEnforce": None,
+                "AccountingStoreFlags": None,
+                "JobAcctGatherType": None,
+                "JobAcctGatherFrequency": None,
+            },
+            accounting=False,
+            port_offset=100,
+            token_of="alice",
+        ),
+    )
+}
 
 HOSTNAME = "slurmhost"
 CLUSTER = "lab"
