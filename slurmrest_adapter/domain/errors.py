@@ -88,7 +88,13 @@ class Unauthorized(SlurmError):
 
 
 class Unavailable(SlurmError):
-    """Could not ask: connection, time-out, or a daemon behind slurmrestd is down."""
+    """Could not ask: connection, time-out, or a daemon behind slurmrestd is down.
+
+    Attributes:
+        retry_after: seconds that the answer asked to wait for, None when it did not say.
+    """
+
+    retry_after: float | None = None
 
 
 class MaybeAccepted(SlurmError):

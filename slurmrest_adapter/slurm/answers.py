@@ -8,6 +8,7 @@ proxy in between says. Here all of them become one tree:
     401, 511, error 1007                             Unauthorized
     404 as plain text: no such API version           Incompatible
     slurmrestd cannot connect further (1800, 7000)   Unavailable, naming the daemon
+    429, somebody in between limits the rate         Unavailable: it was not done
     other 5xx without a number of Slurm's            AnswerLost: whether it was done is not known
     errors[]                                         Rejected, Denied (2002), NotFound (2017)
 
@@ -50,6 +51,7 @@ _CONNECT_FAILED = {1800: "slurmctld", 7000: "slurmdbd", 2027: "slurmctld", 2131:
 # A connection between daemons broke or fell silent: nobody knows whether the request was acted upon.
 _CONVERSATION_BROKE = {*range(1001, 1005), *range(1013, 1026), *range(1801, 1806), 5003, 5004, 5005, 7008}
 _GATEWAY = (502, 503, 504)
+_TOO_MANY = 429
 _MOST_WORDS = 300
 
 
@@ -146,6 +148,8 @@ def check(
     ):
         why = next((row.words for row in errors), "") or (seen.text if found is None else "")
         raise Unauthorized(_refused_token(why or f"HTTP {status}", response, source, user))
+    if status == _TOO_MANY:
+        raise Unavailable(f"HTTP {status}: too many requests: {seen.text or 'nothing more'}")
     if found is None:
         raise _no_json(seen, ours)
     if errors:

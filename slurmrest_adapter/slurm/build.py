@@ -6,7 +6,11 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from slurmrest_adapter.domain.errors import ConfigError
+from slurmrest_adapter.slurm import breaker as breaking
+from slurmrest_adapter.slurm import retry as retrying
+from slurmrest_adapter.slurm.breaker import BreakerPolicy
 from slurmrest_adapter.slurm.gateway import Gateway
+from slurmrest_adapter.slurm.retry import RetryPolicy
 from slurmrest_adapter.slurm.session import Session
 from slurmrest_adapter.slurm.tokens import FileToken, Hs256Key, NoToken, StaticToken, TokenSource
 
@@ -64,6 +68,8 @@ def build_gateway(
     ca_file: str | None = None,
     min_uid: int = 1000,
     never_as: Collection[str] = ("root", "slurm"),
+    retry: RetryPolicy = retrying.USUAL,
+    breaker: BreakerPolicy = breaking.USUAL,
 ) -> Gateway:
     """A gateway; nothing is sent before its first call.
 
@@ -79,6 +85,8 @@ def build_gateway(
         service_user=service_user,
         min_uid=min_uid,
         never_as=never_as,
+        retry=retry,
+        breaker=breaker,
     )
 
 

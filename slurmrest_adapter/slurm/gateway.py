@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Collection, Iterable
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TypeVar
 
 import requests
@@ -34,7 +35,11 @@ from slurmrest_adapter.domain.jobs import (
 )
 from slurmrest_adapter.domain.jobspec import JobSpec
 from slurmrest_adapter.slurm import answers, negotiate
+from slurmrest_adapter.slurm import breaker as breaking
+from slurmrest_adapter.slurm import retry as retrying
 from slurmrest_adapter.slurm.bindings.base import Binding, Operation
+from slurmrest_adapter.slurm.breaker import Breaker, BreakerPolicy
+from slurmrest_adapter.slurm.retry import Counters, Retrier, RetryPolicy, retry_after
 from slurmrest_adapter.slurm.session import AnswerLost, Session
 from slurmrest_adapter.slurm.tokens import TokenSource
 
@@ -68,6 +73,9 @@ class Gateway:
         service_user: asks the bulk questions; None leaves them to the user named in the call.
         never_as: names that jobs never run as.
         min_uid: least uid a job may run as, where the uid is known.
+        retry: how questions and cancels are asked again; a submit never is.
+        breaker: when a daemon that does not answer is left alone.
+        clock, sleep: monotonic seconds and waiting; replaced where time must be made up.
     """
 
     def __init__(
@@ -79,6 +87,10 @@ class Gateway:
         service_user: str | None = None,
         never_as: Collection[str] = ("root", "slurm"),
         min_uid: int = 1000,
+        retry: RetryPolicy = retrying.USUAL,
+        breaker: BreakerPolicy = breaking.USUAL,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         if api_version != "auto":
             negotiate.load(api_version)  # a misspelt version stops the start, not the first pod
@@ -89,11 +101,24 @@ class Gateway:
         self._never_as = frozenset(never_as)
         self._min_uid = min_uid
         self._chosen: Binding | None = None
+        self._counters = Counters()
+        self._retried = Retrier(retry, self._counters, clock=clock, sleep=sleep)
+        # slurmdbd may be down alone, and nobody shall wait for slurmctld because of it.
+        self._slurmctld, self._slurmdbd = (
+            Breaker(name, breaker, opened=lambda: self._counters.add("opened"), clock=clock)
+            for name in ("slurmctld", "slurmdbd")
+        )
 
     @property
     def api_version(self) -> str | None:
         """The version that is spoken; None before the first call in ``auto``."""
         return self._chosen.version if self._chosen else None
+
+    @property
+    def counters(self) -> Mapping[str, int]:
+        """``retries`` (calls made again), ``gave_up`` (questions that failed at the last), ``opened``
+        (how often the circuit to a daemon opened); what never happened is missing."""
+        return self._counters.read()
 
     def token_expires(self, user: str | None = None) -> float | None:
         """POSIX seconds at which the present token of `user` ends; None if that is not known."""
@@ -126,8 +151,9 @@ class Gateway:
         # refuses any other, instead of running the pod as slurmrestd's own user.
         operation = binding.submit(spec, script, name_owner=not self._tokens.says_who)
         try:
-            response = self._send(operation, spec.user)
-            return self._submitted(operation, response, spec.user)
+            with self._slurmctld.call():
+                response = self._send(operation, spec.user)
+                return self._submitted(operation, response, spec.user)
         except AnswerLost as lost:
             words = str(lost)
         raise MaybeAccepted(f"the job may have been accepted: {words}")
@@ -234,14 +260,29 @@ class Gateway:
                 )
 
     def _ask(self, operation: Operation[T], user: str | None) -> T:
-        response = self._send(operation, user)
-        try:
-            self._check(response, user)
-        except Unavailable:
-            if operation.path.startswith("/slurmdb/"):
-                self._prove_token(user)
-            raise
+        if operation.repeatable:
+            return self._retried(lambda: self._ask_once(operation, user))
+        return self._ask_once(operation, user)
+
+    def _ask_once(self, operation: Operation[T], user: str | None) -> T:
+        with self._circuit(operation):
+            response = self._send(operation, user)
+            try:
+                self._check(response, user)
+            except Unavailable:
+                if operation.path.startswith("/slurmdb/"):
+                    self._prove_token(user)
+                raise
         return operation.read(response)
+
+    def _circuit(self, operation: Operation[T]) -> contextlib.AbstractContextManager[None]:
+        if operation.path.startswith("/slurmdb/"):
+            return self._slurmdbd.call()
+        if operation.path.endswith("/ping/"):
+            # Asks whether slurmctld answers, so it is never kept from asking; and slurmrestd
+            # answers it also when slurmctld is down.
+            return contextlib.nullcontext()
+        return self._slurmctld.call()
 
     def _prove_token(self, user: str | None) -> None:
         """Raises `Unauthorized` when slurmctld refuses the token.
@@ -281,24 +322,30 @@ class Gateway:
         except Incompatible:
             self._chosen = None  # slurmrestd may have been upgraded: negotiate anew next time
             raise
+        except Unavailable as error:
+            error.retry_after = retry_after(response.headers)
+            raise
 
     def _binding(self, user: str | None) -> Binding:
         chosen = self._chosen
         if chosen is None:
             # Without a lock: two that find out the same do no harm, and none waits out another's time-out.
-            chosen = negotiate.choose(self._api_version, lambda v: self._serves(v, user))
+            chosen = self._retried(
+                lambda: negotiate.choose(self._api_version, lambda v: self._serves(v, user))
+            )
             self._chosen = chosen
             _log.info("slurmrestd is spoken to in %s", chosen.version)
         return chosen
 
     def _serves(self, version: str, user: str | None) -> bool:
-        response = self._session.send(
-            "GET", f"/slurm/{version}/ping/", headers=self._identity(user), repeatable=True
-        )
-        try:
-            answers.check(response, source=self._tokens, user=user, ours=negotiate.OURS)
-        except Incompatible:
-            return False
+        with self._slurmctld.call(proves=False):
+            response = self._session.send(
+                "GET", f"/slurm/{version}/ping/", headers=self._identity(user), repeatable=True
+            )
+            try:
+                answers.check(response, source=self._tokens, user=user, ours=negotiate.OURS)
+            except Incompatible:
+                return False
         return True
 
 

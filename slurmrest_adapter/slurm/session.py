@@ -150,7 +150,7 @@ class Session:
             with self._lock:
                 self._failed_at.pop(endpoint, None)
             return response
-        if not failure.sent:
+        if not failure.stale:  # an idle connection that was closed says nothing about the daemon
             with self._lock:
                 self._failed_at[endpoint] = self._clock()
         return failure
