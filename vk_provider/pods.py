@@ -90,8 +90,12 @@ class PodController:
             return self._delete(pod, tracked)
         if status.is_finished(pod):
             return None
-        if not tracked.submitted and not self._has_job(pod, tracked):
-            self._submit(pod, tracked)
+        try:
+            if not tracked.submitted and not self._has_job(pod, tracked):
+                self._submit(pod, tracked)
+        except SidecarUnreachable:
+            self._events.record(pod, "Warning", "SidecarUnreachable", "the sidecar cannot be asked", one=True)
+            raise
         if tracked.entry is not None:
             self._mirror(pod, tracked, tracked.entry)
         return None
@@ -126,9 +130,6 @@ class PodController:
             self._write(pod, tracked, status.refused(pod, self._place(pod), REFUSED, str(why)))
             self._events.record(pod, "Warning", "ProviderCreateFailed", str(why))
             return
-        except SidecarUnreachable:
-            self._events.record(pod, "Warning", "SidecarUnreachable", "the sidecar cannot be asked", one=True)
-            raise
         tracked.submitted = True
         log.info("pod submitted", pod=f"{namespace}/{name}", uid=uid_of(pod), job=job)
         self._annotate(pod, job)

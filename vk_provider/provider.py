@@ -118,6 +118,11 @@ class Provider:
         )
         self._threads: list[threading.Thread] = []
 
+    @property
+    def kubelet_port(self) -> int:
+        """The port of the kubelet API; the real one, once started, where 0 was asked for."""
+        return self._kubelet.port
+
     def start(self) -> None:
         """Begin.
 

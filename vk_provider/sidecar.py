@@ -29,6 +29,7 @@ DEFAULT_PORT = 4001
 # "Not now" or "not you" (our token): neither says anything about the pod.
 _NOT_NOW = frozenset({401, 408, 425, 429, 502, 503, 504})
 _MOST_WORDS = 4000
+_KUBECTLS = "kubectl.kubernetes.io/last-applied-configuration"  # the whole pod once more
 
 
 class SidecarUnreachable(AdapterError):
@@ -194,7 +195,8 @@ def slim(pod: Pod) -> dict[str, Any]:
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {
-            key: metadata[key] for key in ("name", "namespace", "uid", "annotations") if metadata.get(key)
+            **{key: metadata.get(key) for key in ("name", "namespace", "uid")},
+            "annotations": {k: v for k, v in (metadata.get("annotations") or {}).items() if k != _KUBECTLS},
         },
         "spec": {
             group: [{"name": c.get("name"), "image": c.get("image")} for c in _containers(spec, group)]
