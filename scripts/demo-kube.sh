@@ -25,7 +25,7 @@ trap finish EXIT
 say "2. Two daemons: the sidecar (slurmrest-adapter serve) and the virtual kubelet (vk-provider)"
 slurmrest-adapter serve 2>"$work/serve.log" &
 started+=($!)
-vk-provider 2>"$work/vk-provider.log" &
+vk-provider --poll 1 --cert-dir "$KUBE_LAB_KUBELET_CERTS" 2>"$work/vk-provider.log" &
 started+=($!)
 for _ in $(seq 100); do
     kubectl wait --for=condition=Ready "node/$KUBE_LAB_NODE" --timeout=1s >/dev/null 2>&1 && break

@@ -43,11 +43,17 @@ class Cluster:
         """Start a daemon: ``serve`` or ``vk-provider``."""
         commands = {
             "serve": [str(BIN / "slurmrest-adapter"), "--config", str(self.config), "serve"],
-            "vk-provider": [str(BIN / "vk-provider"), "--config", str(self.config)],
+            "vk-provider": [
+                str(BIN / "vk-provider"),
+                *("--config", str(self.config)),
+                # The lab signs the kubelet API's certificate; a cluster's admin would approve the request.
+                *("--cert-dir", self.kube["KUBE_LAB_KUBELET_CERTS"]),
+                *("--poll", "1"),
+            ],
         }
         command = commands[name]
         if name == "serve":
-            strace = ["strace", "-f", "-qq", "--seccomp-bpf", "-A", "-o", str(self.trace)]
+            strace = ["strace", "-D", "-f", "-qq", "--seccomp-bpf", "-A", "-o", str(self.trace)]
             command = [*strace, "-e", f"trace={TRACED}", *command]
         environment = {k: v for k, v in os.environ.items() if not k.startswith(("SLURMREST_", "KUBE"))}
         with (self.directory / f"{name}.log").open("ab") as log:

@@ -47,7 +47,8 @@ def test_the_node_offers_what_slurm_has(cluster: Cluster) -> None:
     assert "ephemeral-storage" in capacity
     labels = node["metadata"]["labels"]
     assert labels["kubernetes.io/hostname"] == cluster.node
-    assert labels["kubernetes.io/role"] == "agent"
+    # kubernetes.io/role is not for a node identity to set (NodeRestriction refuses it).
+    assert labels["type"] == "virtual-kubelet"
     assert any(t["key"] == "virtual-node.interlink/no-schedule" for t in node["spec"]["taints"])
     lease = cluster.get("lease", cluster.node, "kube-node-lease")
     assert lease is not None
