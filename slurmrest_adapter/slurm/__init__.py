@@ -2,6 +2,7 @@
 
     build      settings values → a Gateway
     gateway    the room's face: ping, submit, job, states, cancel …, in the project's own models
+    commands   its half that gives orders: cancel, signal, update …
     negotiate  which API version both sides have
     bindings/  one API version each: JobSpec → request, answer → model
     answers    what an HTTP answer means in our error tree

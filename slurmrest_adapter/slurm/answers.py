@@ -7,6 +7,7 @@ proxy in between says. Here all of them become one tree:
     redirect, or an answer that is no slurmrestd's   SlurmError
     401, 511, error 1007                             Unauthorized
     404 as plain text: no such API version           Incompatible
+    the same under /slurmdb                          NoDatabase, or no such API version either
     slurmrestd cannot connect further (1800, 7000)   Unavailable, naming the daemon
     429, somebody in between limits the rate         Unavailable: it was not done
     other 5xx without a number of Slurm's            AnswerLost: whether it was done is not known
@@ -45,6 +46,7 @@ USER_HEADER = "X-SLURM-USER-NAME"
 DENIED = 2002
 NO_SUCH_JOB = 2017
 ALREADY_DONE = 2021
+NO_JOBS_GIVEN = 2173
 _BAD_TOKEN = {1007, 6000, 6001, 9008}
 # The connection to the daemon behind slurmrestd was never made, so nothing reached it.
 _CONNECT_FAILED = {1800: "slurmctld", 7000: "slurmdbd", 2027: "slurmctld", 2131: "slurmctld"}
@@ -53,6 +55,16 @@ _CONVERSATION_BROKE = {*range(1001, 1005), *range(1013, 1026), *range(1801, 1806
 _GATEWAY = (502, 503, 504)
 _TOO_MANY = 429
 _MOST_WORDS = 300
+
+
+class NoDatabase(SlurmError):
+    """slurmrestd serves no ``/slurmdb``: the site has no slurmdbd, or does not show it.
+
+    An answer, not a failure to ask: asking again changes nothing.
+    """
+
+    def __init__(self) -> None:
+        super().__init__("slurmrestd serves no /slurmdb here: there is no slurmdbd to ask")
 
 
 class ErrorRow(msgspec.Struct):
@@ -216,7 +228,7 @@ def _no_json(seen: _Seen, ours: Sequence[str]) -> SlurmError:
         what = "JSON that breaks off" if seen.kind == "application/json" else f"{kind} in place of JSON"
         return AnswerLost(f"HTTP {status} with {what}; is there a slurmrestd at slurm.endpoints?")
     if status == 404 and seen.kind in ("", "text/plain"):
-        return Incompatible(ours, ())
+        return NoDatabase() if seen.path.startswith("/slurmdb/") else Incompatible(ours, ())
     if status == 404 or seen.kind == "text/html":
         return SlurmError(f"HTTP {status} with {kind}: there is no slurmrestd at slurm.endpoints")
     return Rejected(0, f"{seen.text} (HTTP {status})" if seen.text else f"HTTP {status}")

@@ -7,9 +7,11 @@ service user goes first. Every method raises the `SlurmError` family of `domain.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from typing import Protocol
 
+from slurmrest_adapter.domain.errors import SlurmError
 from slurmrest_adapter.domain.jobs import (
     AccountingRecord,
     FoundJob,
@@ -21,6 +23,24 @@ from slurmrest_adapter.domain.jobs import (
     Ping,
 )
 from slurmrest_adapter.domain.jobspec import JobSpec
+
+
+@dataclass(frozen=True, slots=True)
+class JobChange:
+    """What is to change in a job; None leaves it as it is.
+
+    Attributes:
+        begin_time: POSIX seconds; now ends the wait of a job that was requeued.
+        time_limit_minutes: only Slurm's operators may raise it.
+        hold: True keeps a pending job from starting, False lets it go.
+    """
+
+    comment: str | None = None
+    partition: str | None = None
+    qos: str | None = None
+    time_limit_minutes: int | None = None
+    begin_time: int | None = None
+    hold: bool | None = None
 
 
 class SlurmGateway(Protocol):
@@ -74,7 +94,10 @@ class SlurmGateway(Protocol):
         ...
 
     def accounting(self, job_id: int, user: str | None = None) -> AccountingRecord | None:
-        """What slurmdbd keeps of the latest run under this id; None when it knows none."""
+        """What slurmdbd keeps of the latest run under this id; None when it knows none.
+
+        None also on a site without slurmdbd, for good.
+        """
         ...
 
     def find_by_name(self, name: str, user: str, since: int | None = None) -> list[FoundJob]:
@@ -88,4 +111,27 @@ class SlurmGateway(Protocol):
         Raises:
             Unavailable: an empty answer would not have proved that there is none.
         """
+        ...
+
+
+class JobCommands(Protocol):
+    """Further orders, which following a pod does not need."""
+
+    def cancel_many(self, job_ids: Collection[int], user: str) -> Mapping[int, SlurmError]:
+        """Cancels many at once; by id what was refused, empty when all are done or had ended already.
+
+        Raises what concerns all of them, `Unavailable` for one; then some may be cancelled.
+        """
+        ...
+
+    def update(self, job_id: int, change: JobChange, user: str) -> None:
+        """Changes a job. Raises `Denied`, `NotFound`, `Rejected`."""
+        ...
+
+    def hold(self, job_id: int, user: str) -> None:
+        """Keeps a pending job from starting."""
+        ...
+
+    def release(self, job_id: int, user: str) -> None:
+        """Lets a held job start."""
         ...

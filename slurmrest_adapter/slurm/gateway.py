@@ -39,6 +39,7 @@ from slurmrest_adapter.slurm import breaker as breaking
 from slurmrest_adapter.slurm import retry as retrying
 from slurmrest_adapter.slurm.bindings.base import Binding, Operation
 from slurmrest_adapter.slurm.breaker import Breaker, BreakerPolicy
+from slurmrest_adapter.slurm.commands import Commands, positive
 from slurmrest_adapter.slurm.retry import Counters, Retrier, RetryPolicy, retry_after
 from slurmrest_adapter.slurm.session import AnswerLost, Session
 from slurmrest_adapter.slurm.tokens import TokenSource
@@ -46,15 +47,6 @@ from slurmrest_adapter.slurm.tokens import TokenSource
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
-# Names that Slurm's own sig_name2num knows. Any other one kills the job (facts, "Cancel").
-SIGNALS = frozenset({"HUP", "INT", "QUIT", "ABRT", "KILL", "ALRM", "TERM", "USR1", "USR2"}) | {
-    "URG",
-    "CONT",
-    "STOP",
-    "TSTP",
-    "TTIN",
-    "TTOU",
-}
 # Above this many ids the answer for all jobs costs less than the filter, and the request line
 # nears the 8 kB at which proxies stop (facts, "Follow").
 _FILTER_AT_MOST = 400
@@ -63,7 +55,7 @@ _ACTIVE = frozenset({"PENDING", "RUNNING", "SUSPENDED"})
 _ANYBODY = "nobody"
 
 
-class Gateway:
+class Gateway(Commands):
     """Slurm through slurmrestd; see `base.SlurmGateway` for what each method promises.
 
     Args:
@@ -161,7 +153,7 @@ class Gateway:
     def job(self, job_id: int, user: str | None = None) -> JobInfo:
         """A job in full."""
         asker = user or self._service_user
-        found = self._ask(self._binding(asker).job(_positive(job_id)), asker)
+        found = self._ask(self._binding(asker).job(positive(job_id)), asker)
         for row in found:
             if row.job_id == job_id:
                 return row
@@ -170,7 +162,7 @@ class Gateway:
     def states(self, job_ids: Collection[int] | None = None, user: str | None = None) -> dict[int, JobState]:
         """State words by job id."""
         asker = self._service_user or user
-        wanted = None if job_ids is None else {_positive(job_id) for job_id in job_ids}
+        wanted = None if job_ids is None else {positive(job_id) for job_id in job_ids}
         if wanted is not None and not wanted:
             return {}
         filtered = sorted(wanted) if wanted and len(wanted) <= _FILTER_AT_MOST else None
@@ -179,21 +171,10 @@ class Gateway:
             return found
         return {job_id: state for job_id, state in found.items() if job_id in wanted}
 
-    def cancel(self, job_id: int, user: str) -> None:
-        """Cancels as `user`; a job that has ended already is a success."""
-        self._kill(job_id, user)
-
-    def signal(self, job_id: int, signal_name: str, user: str, batch_only: bool = True) -> None:
-        """Sends a signal to the batch process, or to it and all steps."""
-        name = signal_name.removeprefix("SIG")
-        if name not in SIGNALS:
-            raise ValueError(f"{signal_name!r} is no signal that Slurm knows; it would kill the job")
-        self._kill(job_id, user, signal=name, flags="BATCH_JOB" if batch_only else "FULL_JOB")
-
     def accounting(self, job_id: int, user: str | None = None) -> AccountingRecord | None:
-        """What slurmdbd keeps of the latest run under this id."""
+        """What slurmdbd keeps of the latest run under this id; None where there is no slurmdbd."""
         asker = user or self._service_user
-        found = self._ask(self._binding(asker).accounting(_positive(job_id)), asker)
+        found = self._ask_database(self._binding(asker).accounting(positive(job_id)), asker)
         # Compared, since slurmdbd ignores filters it does not like and then answers with others.
         same = [record for record in found if record.job_id == job_id]
         return max(same, key=_recency, default=None)
@@ -202,14 +183,15 @@ class Gateway:
         """Asks slurmdbd, and slurmctld unless that showed a job that has not ended.
 
         slurmdbd is quick, but learns of a job only when it becomes eligible: not of one that is
-        held or waits for a dependency. slurmctld has them all, at the price of the whole list.
+        held or waits for a dependency. slurmctld has them all, at the price of the whole list; on a
+        site without slurmdbd it alone is asked, and forgets a job some minutes after its end (MinJobAge).
         """
         binding = self._binding(user)
         found: list[FoundJob] = []
         past_unknown: SlurmError | None = None
         try:
             # Without a start slurmdbd looks back to midnight.
-            found = self._ask(binding.accounting_by_name(name, user, since or 1), user)
+            found = self._ask_database(binding.accounting_by_name(name, user, since or 1), user)
         except Unavailable as error:
             past_unknown = error
         found = _named(found, name, user)
@@ -245,24 +227,21 @@ class Gateway:
         found = self._check(response, user)
         raise Rejected(0, "; ".join(found.warning_words) or "answered without a job id and without a word")
 
-    def _kill(self, job_id: int, user: str, *, signal: str | None = None, flags: str | None = None) -> None:
-        operation = self._binding(user).kill(_positive(job_id), signal=signal, flags=flags)
-        try:
-            failed = self._ask(operation, user)
-        except Rejected as error:
-            if error.number == answers.ALREADY_DONE:
-                return
-            raise
-        for row in failed:
-            if row.number != answers.ALREADY_DONE:
-                raise answers.row_error(
-                    answers.ErrorRow(error_number=row.number, error=row.words), path=operation.path
-                )
-
     def _ask(self, operation: Operation[T], user: str | None) -> T:
         if operation.repeatable:
             return self._retried(lambda: self._ask_once(operation, user))
         return self._ask_once(operation, user)
+
+    def _ask_database(self, operation: Operation[list[T]], user: str | None) -> list[T]:
+        """Nothing, where slurmrestd serves no ``/slurmdb``: such a site keeps no accounts."""
+        try:
+            return self._ask(operation, user)
+        except answers.NoDatabase:
+            version = self._binding(user).version
+            if self._serves(version, user):
+                return []
+        self._chosen = None  # it is the version that is missing
+        raise Incompatible((version,), ())
 
     def _ask_once(self, operation: Operation[T], user: str | None) -> T:
         with self._circuit(operation):
@@ -347,12 +326,6 @@ class Gateway:
             except Incompatible:
                 return False
         return True
-
-
-def _positive(job_id: int) -> int:
-    if job_id <= 0:
-        raise ValueError(f"{job_id} is no job id")
-    return job_id
 
 
 def _named(jobs: Iterable[FoundJob], name: str, user: str) -> list[FoundJob]:

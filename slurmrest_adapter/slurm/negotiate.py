@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from slurmrest_adapter.domain.errors import ConfigError, Incompatible
 from slurmrest_adapter.slurm.bindings.base import Binding
 
-_MODULES = {"v0.0.42": "v0_0_42"}
+_MODULES = {f"v0.0.{number}": f"v0_0_{number}" for number in range(40, 46)}
 OURS = tuple(sorted(_MODULES, key=lambda version: int(version.rpartition(".")[2]), reverse=True))
 # Asked only to name what slurmrestd has when it has none of ours (23.11 began with v0.0.39).
 _PLAUSIBLE = tuple(f"v0.0.{number}" for number in range(39, 52))

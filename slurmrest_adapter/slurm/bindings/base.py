@@ -23,6 +23,7 @@ from slurmrest_adapter.domain.jobs import (
     Ping,
 )
 from slurmrest_adapter.domain.jobspec import JobSpec
+from slurmrest_adapter.slurm.base import JobChange
 
 T = TypeVar("T")
 
@@ -47,10 +48,15 @@ class Operation(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class KillRow:
-    """A cancel or signal that did not work, although the HTTP answer was 200."""
+    """A cancel, signal or update that did not work, although the HTTP answer was 200.
+
+    Attributes:
+        job_id: None where the answer names none.
+    """
 
     number: int
     words: str
+    job_id: int | None = None
 
 
 class Binding(Protocol):
@@ -75,8 +81,14 @@ class Binding(Protocol):
 
     def states(self, job_ids: Collection[int] | None) -> Operation[dict[int, JobState]]: ...
 
+    def update(self, job_id: int, change: JobChange) -> Operation[list[KillRow]]: ...
+
     def kill(
         self, job_id: int, *, signal: str | None = None, flags: str | None = None
+    ) -> Operation[list[KillRow]]: ...
+
+    def kill_many(
+        self, job_ids: Collection[int], *, signal: str | None = None, flags: str | None = None
     ) -> Operation[list[KillRow]]: ...
 
     def accounting(self, job_id: int) -> Operation[list[AccountingRecord]]: ...

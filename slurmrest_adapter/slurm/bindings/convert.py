@@ -15,6 +15,7 @@ from slurmrest_adapter.domain.jobs import (
     ExitCode,
     FoundJob,
     JobInfo,
+    JobRef,
     NodeInfo,
     PartitionInfo,
     Ping,
@@ -79,10 +80,11 @@ def exit_code(value: Any) -> ExitCode:
 
 
 def ping(answer: Any) -> Ping:
-    """`pinged` is there in every version, `responding` only in the newer ones."""
+    """`responding` is there in the newer versions, `pinged` in all but v0.0.45."""
     controllers = {}
     for row in items(answer.pings):
-        up = row.responding if isinstance(row.responding, bool) else text(row.pinged).upper() == "UP"
+        responding = at(row, "responding")
+        up = responding if isinstance(responding, bool) else text(at(row, "pinged")).upper() == "UP"
         controllers[text(row.hostname)] = up
     return Ping(release=text(at(answer.meta, "slurm", "release")), controllers=controllers)
 
@@ -159,6 +161,13 @@ def _memory(row: Any) -> int | None:
     return each * cpus if each is not None and cpus else None
 
 
+def submitted(answer: Any) -> JobRef | None:
+    """The job id and the site's message to the user; None without a job id."""
+    job_id = number(answer.job_id)
+    message = text(answer.job_submit_user_msg).strip()
+    return JobRef(job_id, message=message or None) if job_id and job_id > 0 else None
+
+
 def kill_rows(answer: Any) -> list[KillRow]:
     """What stands in ``status[].error``, the only place of a denial."""
     rows = []
@@ -166,7 +175,20 @@ def kill_rows(answer: Any) -> list[KillRow]:
         code = number(at(row, "error", "code")) or 0
         said = text(at(row, "error", "message")) or text(at(row, "error", "string"))
         if code:
-            rows.append(KillRow(code, said))
+            # job_id is unset for a job that is not known; step_id is what was asked for.
+            named = text(at(row, "step_id")).partition(".")[0]
+            asked = int(named) if named.isdecimal() else number(at(row, "job_id"))
+            rows.append(KillRow(code, said, asked))
+    return rows
+
+
+def update_rows(answer: Any) -> list[KillRow]:
+    """The parts of an array that did not change, each with its error."""
+    rows = []
+    for row in items(answer.results):
+        code = number(row.error_code) or 0
+        if code:
+            rows.append(KillRow(code, text(row.error) or text(row.why), number(row.job_id)))
     return rows
 
 
@@ -187,7 +209,7 @@ def accounting(row: Any) -> AccountingRecord:
         reason=reason(at(row.state, "reason")),
         kill_request_user=text(row.kill_request_user),
         failed_node=text(row.failed_node),
-        restart_count=number(row.restart_cnt) or 0,
+        restart_count=number(at(row, "restart_cnt")) or 0,
         submit_time=moment(at(row.time, "submission")),
         eligible_time=moment(at(row.time, "eligible")),
         start_time=moment(at(row.time, "start")),

@@ -31,9 +31,10 @@ from slurmrest_adapter.domain.errors import (
 from slurmrest_adapter.domain.jobs import FoundJob, JobRef, JobState
 from slurmrest_adapter.domain.jobspec import GpuRequest, JobSpec
 from slurmrest_adapter.slurm import negotiate
-from slurmrest_adapter.slurm.base import SlurmGateway
+from slurmrest_adapter.slurm.base import JobCommands, SlurmGateway
 from slurmrest_adapter.slurm.build import TokenSettings, build_gateway
-from slurmrest_adapter.slurm.gateway import SIGNALS, Gateway
+from slurmrest_adapter.slurm.commands import SIGNALS
+from slurmrest_adapter.slurm.gateway import Gateway
 
 BASE = "http://slurm.test:6820"
 V = f"{BASE}/slurm/v0.0.42"
@@ -46,7 +47,10 @@ Start = Callable[..., Any]
 @pytest.fixture
 def http() -> Any:
     with responses.RequestsMock(assert_all_requests_are_fired=False) as mock:
-        mock.get(f"{V}/ping/", json={"pings": []})
+        for version in negotiate.OURS:
+            unknown = {"status": 404, "body": "Unable", "content_type": "text/plain"}
+            served: dict[str, Any] = {"json": {"pings": []}}
+            mock.get(f"{BASE}/slurm/{version}/ping/", **(served if version == "v0.0.42" else unknown))
         yield mock
 
 
@@ -62,7 +66,9 @@ def sent(http: Any) -> list[requests.PreparedRequest]:
 
 def test_it_is_what_the_other_rooms_ask_for() -> None:
     room: SlurmGateway = gateway()
+    commands: JobCommands = gateway()
     assert room is not None
+    assert commands is not None
 
 
 def test_ping(http: Any) -> None:
@@ -589,13 +595,18 @@ def test_a_version_is_negotiated_once_and_a_refusal_names_both_lists() -> None:
             http.get(
                 f"{BASE}/slurm/v0.0.{number}/ping/", status=404, body="Unable", content_type="text/plain"
             )
-        for number in (40, 41):
+        for number in (39, 46):
             http.replace("GET", f"{BASE}/slurm/v0.0.{number}/ping/", json={})
-        for configured in ("auto", "v0.0.42"):
-            with pytest.raises(Incompatible) as caught:
-                gateway(api_version=configured).states()
-            assert (caught.value.ours, caught.value.theirs) == (("v0.0.42",), ("v0.0.40", "v0.0.41"))
+        with pytest.raises(Incompatible) as caught:
+            gateway().states()
+        assert (caught.value.ours, caught.value.theirs) == (negotiate.OURS, ("v0.0.39", "v0.0.46"))
         http.replace("GET", f"{V}/ping/", json={})
+        with pytest.raises(Incompatible) as caught:
+            gateway(api_version="v0.0.43").states()
+        assert caught.value.ours == ("v0.0.43",)
+        assert caught.value.theirs == ("v0.0.39", "v0.0.42", "v0.0.46")
+        for version in caught.value.ours + caught.value.theirs:
+            assert version in str(caught.value)
         http.get(f"{V}/jobs/state/", json={"jobs": []})
         http.calls.reset()
         room = gateway()
@@ -603,7 +614,7 @@ def test_a_version_is_negotiated_once_and_a_refusal_names_both_lists() -> None:
         room.states()
         room.states()
         assert room.api_version == "v0.0.42"
-        assert len(http.calls) == 3
+        assert len(http.calls) == 4 + 2  # v0.0.45 down to v0.0.42, then the questions
         http.replace("GET", f"{V}/jobs/state/", status=404, body="Unable", content_type="text/plain")
         with pytest.raises(Incompatible):
             room.states()
