@@ -114,6 +114,8 @@ class Maker:
         elif kind == "serviceAccountToken":
             path = file_path(source.get("path"), f"{where}.path")
             problem = Unsupported(where, "whoever sends the pod asks for the token, and sent none")
+            if self.sent is None and not self.lenient:
+                raise problem
             yield _Entry(path, default, None, where, problem), True
         else:
             for index, raw in enumerate(items(source.get("sources"), f"{where}.sources")):

@@ -222,7 +222,7 @@ def test_mounts_of_all_shapes(cli: Cli, pod: Pods) -> None:
     c = "content"
     out = [one for one in cli("logs", uid, "-c", "main").out.splitlines() if "Read-only" not in one]
     assert out == [c, c, "/etc/passwd", c, "in", "x", c, c, "/tmp/v", "ro", "2", c, c]
-    assert cli("logs", uid, "-c", "nested").out.splitlines() == ["x", c, c]
+    assert cli("logs", uid, "-c", "nested").out.splitlines() == ["none", "x", c, c]
     assert cli("logs", uid, "-c", "script").out == "went\n"
 
 
