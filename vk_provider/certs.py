@@ -141,7 +141,9 @@ class ServingCertificate:
     def _load_key(self) -> ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey:
         try:
             found = serialization.load_pem_private_key(self._key_file.read_bytes(), None)
-        except (OSError, ValueError):
+        except (ValueError, TypeError) as error:
+            raise ConfigError(f"{self._key_file} is no key that can be read: {error}") from error
+        except FileNotFoundError:
             key = ec.generate_private_key(ec.SECP256R1())
             pem = key.private_bytes(
                 serialization.Encoding.PEM,
@@ -155,19 +157,24 @@ class ServingCertificate:
         return found
 
     def _current(self) -> x509.Certificate | None:
-        """The certificate at hand, if it is of our key, for our address and not over."""
+        """The certificate at hand, if it is of our key and its time is not over."""
         try:
             found = x509.load_pem_x509_certificate(self._cert_file.read_bytes())
-            names = found.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-        except (OSError, ValueError, x509.ExtensionNotFound):
+        except (OSError, ValueError):
             return None
-        right = ipaddress.ip_address(self._address) in names.get_values_for_type(x509.IPAddress)
         ours = found.public_key() == self._key.public_key()
-        return found if right and ours and found.not_valid_after_utc > datetime.now(UTC) else None
+        return found if ours and found.not_valid_after_utc > datetime.now(UTC) else None
+
+    def _is_for_address(self, found: x509.Certificate) -> bool:
+        try:
+            names = found.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        except x509.ExtensionNotFound:
+            return False
+        return ipaddress.ip_address(self._address) in names.get_values_for_type(x509.IPAddress)
 
     def _is_due(self) -> bool:
         found = self._current()
-        if found is None or found.issuer == found.subject:
+        if found is None or found.issuer == found.subject or not self._is_for_address(found):
             return True
         life = found.not_valid_after_utc - found.not_valid_before_utc
         return datetime.now(UTC) > found.not_valid_before_utc + life * 0.8

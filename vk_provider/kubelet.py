@@ -132,7 +132,7 @@ class KubeletServer:
         try:
             where = await self._admitted(request, writer)
             parts = [unquote(part) for part in where.path.strip("/").split("/")]
-            if parts[0] != "containerLogs":
+            if parts[0] != "containerLogs" or request.method != b"GET":
                 raise self._plain(request.method.decode(), parts)
             pod, container, options = self._wanted_log(parts, parse_qs(where.query, keep_blank_values=True))
             await self._stream(pod, container, options, connection, reader, writer)
@@ -159,7 +159,7 @@ class KubeletServer:
 
     def _plain(self, method: str, parts: list[str]) -> Answer:
         """The answers that are no streams."""
-        if method in ("GET", "HEAD"):
+        if method == "GET":
             if parts == ["healthz"]:
                 return Answer(200, "ok")
             if parts in (["pods"], ["runningpods"]):
@@ -168,6 +168,8 @@ class KubeletServer:
                     pods = [pod for pod in pods if not status.is_finished(pod)]
                 listed = {"kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": pods}
                 return Answer(200, json.dumps(listed), "application/json")
+        elif parts[0] in ("containerLogs", "healthz", "pods", "runningpods"):
+            return Answer(405, f"{method} is not for {parts[0]}")
         if parts[0] in _NOT_YET:
             return Answer(501, f"{parts[0]} is not supported by this node")
         return Answer(404, "404 page not found")

@@ -253,12 +253,15 @@ class NodeKeeper:
         try:
             self._api.patch(where, {"spec": spec})
         except kube.NotFound:
-            body = {
+            body: dict[str, Any] = {
                 "apiVersion": "coordination.k8s.io/v1",
                 "kind": "Lease",
                 "metadata": {"name": self._spec.name, "namespace": "kube-node-lease"},
                 "spec": spec,
             }
+            if self._uid:  # the lease goes when the node goes
+                owner = {"apiVersion": "v1", "kind": "Node", "name": self._spec.name, "uid": self._uid}
+                body["metadata"]["ownerReferences"] = [owner]
             try:
                 self._api.create(LEASES, body)
             except kube.Conflict:

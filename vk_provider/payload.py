@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -40,10 +41,10 @@ def _with_services(api: KubeClient, pod: dict[str, Any]) -> dict[str, Any]:
     spec = dict(pod["spec"])
     links = spec.get("enableServiceLinks") is not False
     services: list[Mapping[str, Any]] = []
-    for home in dict.fromkeys((namespace, "default")):
-        if links or home == "default":
-            found = api.get(path("api", "v1", "namespaces", home, "services"))
-            services += found.get("items") or []
+    if links:
+        services += api.get(path("api", "v1", "namespaces", namespace, "services")).get("items") or []
+    with contextlib.suppress(NotFound):
+        services.append(api.get(path("api", "v1", "namespaces", "default", "services", "kubernetes")))
     variables = service_variables(namespace, links, services)
     for group in ("initContainers", "containers"):
         if spec.get(group):

@@ -162,7 +162,7 @@ class PodController:
                     if isinstance(why, SidecarRefused):
                         raise SidecarUnreachable(f"POST /delete: {why}") from why
                     raise
-            if not tracked.delete_sent_at:
+            if not tracked.delete_sent_at and (tracked.submitted or _job_id(pod)):
                 self._events.record(pod, "Normal", "Killing", "the Slurm job is being ended")
             tracked.delete_sent_at = now
             self._poll_soon()

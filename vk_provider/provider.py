@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -148,9 +149,10 @@ class Provider:
         self._poller.soon()
         self._queue.close()
         self._kubelet.stop()
+        until = time.monotonic() + wait_s
         for thread in self._threads:
             if thread.name != "watch":  # it sleeps in its connection, and nothing is lost with it
-                thread.join(wait_s)
+                thread.join(max(0.0, until - time.monotonic()))
         self._sidecar.close()
         self._api.close()
         log.info("stopped")

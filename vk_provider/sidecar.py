@@ -179,13 +179,16 @@ def is_known(entry: Mapping[str, Any]) -> bool:
 
     One that knows nothing answers no containers, or containers of unknown status.
     """
-    told = [*(entry.get("initContainers") or ()), *(entry.get("containers") or ())]
+    groups = [entry.get("initContainers"), entry.get("containers")]
+    told = [each for group in groups if isinstance(group, list) for each in group]
     return bool(entry.get("JID")) or not all(map(_says_unknown, told))
 
 
 def _says_unknown(status: Any) -> bool:
-    waiting = ((status.get("state") or {}).get("waiting") or {}) if isinstance(status, dict) else {}
-    return waiting.get("reason") == "ContainerStatusUnknown"
+    waiting = status
+    for key in ("state", "waiting"):
+        waiting = waiting.get(key) if isinstance(waiting, dict) else None
+    return isinstance(waiting, dict) and waiting.get("reason") == "ContainerStatusUnknown"
 
 
 def slim(pod: Pod) -> dict[str, Any]:

@@ -281,7 +281,7 @@ def _bare(value: Any) -> Any:
     """The value without what says nothing: the API server leaves some of it out, some not."""
     if isinstance(value, Mapping):
         bare = {key: _bare(each) for key, each in value.items() if key != "lastProbeTime"}
-        return {key: each for key, each in bare.items() if each not in (None, "", [])}
+        return {k: v for k, v in bare.items() if v not in (None, "", []) and (k, v) != ("lastState", {})}
     if isinstance(value, list | tuple):
         return [_bare(each) for each in value]
     return value

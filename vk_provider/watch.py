@@ -51,6 +51,7 @@ class PodWatch:
             except Gone:
                 log.info("the watch's version is too old, listing again")
                 self._version = ""
+                self._stop.wait(0.1)
             except KubeError as error:
                 log.warning("watch of pods interrupted", error=str(error), again_in_s=round(wait, 1))
                 self._stop.wait(wait * random.uniform(0.8, 1.2))  # noqa: S311
