@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -12,10 +13,12 @@ from slurmrest_adapter.cli.build import build
 from slurmrest_adapter.cli.errors import INTERRUPTED, OURS, guarded
 from slurmrest_adapter.cli.options import output_option
 from slurmrest_adapter.cli.streams import Streams
+from slurmrest_adapter.domain.errors import Unavailable
 from slurmrest_adapter.domain.volumes import Objects
+from slurmrest_adapter.store.base import PodRecord
 from slurmrest_adapter.tracking.driver.deps import Deps
 from slurmrest_adapter.tracking.driver.follow import Follower, Seen
-from slurmrest_adapter.tracking.driver.submit import submit
+from slurmrest_adapter.tracking.driver.submit import give_up, submit
 
 # The first seconds are when something happens; a job that queues for hours is asked less often.
 _QUICK_SECONDS = 20.0
@@ -42,7 +45,7 @@ def run(config: Path | None, file: str, detach: bool, output: str) -> None:
     given = guarded(output, lambda: manifest.read(file))
     pod = guarded(output, lambda: manifest.pod_of(given))
     deps = guarded(output, lambda: build(config))
-    record = guarded(output, lambda: submit(deps, pod, Objects(given.config_maps, given.secrets)))
+    record = guarded(output, lambda: _submit(deps, pod, Objects(given.config_maps, given.secrets)))
     where = f"pod {record.namespace}/{record.name} (uid {record.uid})"
     _say(f"{where}: Slurm job {record.job_id} as {record.user}")
     for note in (*record.warnings, *record.skeleton.get("notes", ())):
@@ -59,6 +62,14 @@ def run(config: Path | None, file: str, detach: bool, output: str) -> None:
     _show(deps, seen, output)
     code = seen.status.exit_code
     sys.exit(OURS if code is None else code)
+
+
+def _submit(deps: Deps, pod: dict[str, Any], objects: Objects) -> PodRecord:
+    try:
+        return submit(deps, pod, objects)
+    except Unavailable as error:
+        give_up(deps, str(pod["metadata"]["uid"]), str(error))
+        raise
 
 
 def _follow(deps: Deps, follower: Follower, output: str) -> Seen:

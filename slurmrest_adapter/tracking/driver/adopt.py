@@ -9,20 +9,25 @@ from slurmrest_adapter.domain import identity
 from slurmrest_adapter.domain.errors import NotFound, SlurmError
 from slurmrest_adapter.domain.jobs import JobRef
 from slurmrest_adapter.store.base import PodRecord, Stage
+from slurmrest_adapter.tracking.driver.deps import LOOK_FOR_SECONDS as LOOK_FOR_SECONDS
 from slurmrest_adapter.tracking.driver.deps import Deps
 
-# Slurm's MessageTimeout is 10 s by default; a request may still be on its way until then.
-LOOK_FOR_SECONDS = 15.0
+# Lines of the story after which a request may be on its way, and the one that says that none is.
 _TRIES = frozenset({"intent", "lost", "again"})
+UNSENT = "unsent"
 
 
 def find(deps: Deps, record: PodRecord) -> JobRef | None:
     """The job that carries this pod's identity, None when there is none.
 
+    Of several it is the first that Slurm took: ``singleton`` lets that one run, and the runner
+    makes the others no-ops.
+
     Raises:
         SlurmError: it could not be asked, which proves nothing.
     """
-    for job in deps.gateway.find_by_name(record.spec["name"], record.user):
+    named = deps.gateway.find_by_name(record.spec["name"], record.user)
+    for job in sorted(named, key=lambda job: (job.submit_time or 0, job.job_id)):
         proved = identity.read(job.comment or _comment(deps, job.job_id, record.user), deps.key)
         if proved is not None and proved.uid == record.uid:
             return JobRef(job.job_id)
@@ -35,10 +40,34 @@ def adopt(deps: Deps, record: PodRecord) -> PodRecord:
     Raises:
         SlurmError: it could not be asked.
     """
-    if record.stage is not Stage.SUBMITTING or record.job_id is not None:
+    if record.stage is not Stage.SUBMITTING or record.job_id is not None or unsent(deps, record):
         return record
     found = find(deps, record)
     return record if found is None else submitted(deps, record, found, "found by its name")
+
+
+def elder(deps: Deps, record: PodRecord) -> PodRecord:
+    """The record of a job that waits for an earlier one of the same pod, with that one in its place.
+
+    A submit that was delivered twice may be answered with the second job's id, and a late one may
+    overtake us. The first job is the one that runs the pod, so it is the one to follow and to end.
+
+    Raises:
+        SlurmError: it could not be asked.
+    """
+    first = find(deps, record)
+    if first is None or first.job_id == record.job_id:
+        return record
+    words = f"Slurm job {first.job_id} is the pod's; job {record.job_id} waits for it and will do nothing"
+    return deps.store.update(
+        record.uid, "twin", words, job_id=first.job_id, job={}, submit_time=None, restart_count=0
+    )
+
+
+def unsent(deps: Deps, record: PodRecord) -> bool:
+    """True when the last submit is known not to have reached slurmrestd: there is nothing to look for."""
+    tries = [line.event for line in deps.store.story(record.uid) if line.event in {*_TRIES, UNSENT}]
+    return tries[-1:] == [UNSENT]
 
 
 def settle(deps: Deps, record: PodRecord) -> JobRef | None:
@@ -50,8 +79,10 @@ def settle(deps: Deps, record: PodRecord) -> JobRef | None:
     Raises:
         SlurmError: it could not be asked to the end, which proves nothing.
     """
+    if unsent(deps, record):
+        return None
     tries = [line.time for line in deps.store.story(record.uid) if line.event in _TRIES]
-    deadline = max(tries, default=record.created) + LOOK_FOR_SECONDS
+    deadline = max(tries, default=record.created) + deps.look_for
     while True:
         last = deps.clock() >= deadline
         try:

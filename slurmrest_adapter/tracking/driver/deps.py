@@ -13,6 +13,9 @@ from slurmrest_adapter.slurm.base import SlurmGateway
 from slurmrest_adapter.store.base import Store
 from slurmrest_adapter.translate.site import Site
 
+# Slurm's MessageTimeout is 10 s by default; a request may still be on its way until then.
+LOOK_FOR_SECONDS = 15.0
+
 
 @dataclass(frozen=True, slots=True)
 class Deps:
@@ -22,6 +25,8 @@ class Deps:
         script: the job script, the same for every pod.
         key: signs and checks identities on jobs.
         shared_root: shared_dir as this host sees it.
+        look_for: seconds after a submit without an answer for which its job is looked for before it
+            is submitted again; longer than the site's MessageTimeout.
         clock, sleep: POSIX seconds and waiting; replaced where time must be made up.
     """
 
@@ -33,5 +38,6 @@ class Deps:
     script: str
     key: bytes
     shared_root: Path
+    look_for: float = LOOK_FOR_SECONDS
     clock: Callable[[], float] = time.time
     sleep: Callable[[float], None] = time.sleep

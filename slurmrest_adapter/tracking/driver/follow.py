@@ -13,7 +13,7 @@ from slurmrest_adapter.domain.states import Standing, classify
 from slurmrest_adapter.sources.runner import read_status
 from slurmrest_adapter.sources.userfiles import UntrustedFile
 from slurmrest_adapter.store.base import PodRecord, Stage
-from slurmrest_adapter.tracking.driver.adopt import adopt
+from slurmrest_adapter.tracking.driver.adopt import adopt, elder
 from slurmrest_adapter.tracking.driver.deps import Deps
 from slurmrest_adapter.tracking.machine import (
     NOTHING_KNOWN,
@@ -76,6 +76,7 @@ class Follower:
         self._tracked = _restore(record)
         self._ended_at: float | None = None
         self._untrusted = ""
+        self._twin_looked_for: set[str] = set()
 
     def look(self) -> Seen:
         """Ask once, and say what is so. Never raises for a Slurm that cannot be asked."""
@@ -142,13 +143,28 @@ class Follower:
             self._read_runner(record)
         elif command is Command.LOOK:
             try:
-                self._take(JobSeen(self._deps.gateway.job(self._tracked.job_id, record.user)))
+                job = self._deps.gateway.job(self._tracked.job_id, record.user)
+                # Kept pending behind another job of the same name? The user's own dependencies look alike.
+                if job.reason == "Dependency" and self._is_a_twin(record, "dependency"):
+                    return  # the next bulk question asks for the other job
+                self._take(JobSeen(job))
             except NotFound:
                 return  # proves nothing; the next bulk answer tells
             except SlurmError as error:
                 self._take(CouldNotAsk(str(error)))
         elif command is Command.ACCOUNT:
             self._take(Accounted(self._account(record)))
+
+    def _is_a_twin(self, record: PodRecord, sign: str) -> bool:
+        """Does another job run this pod? Then that one is followed; each sign of it is looked into once."""
+        if sign in self._twin_looked_for:
+            return False
+        record = elder(self._deps, record)
+        self._twin_looked_for.add(sign)
+        if record.job_id == self._tracked.job_id:
+            return False
+        self._tracked = _restore(record)
+        return True
 
     def _read_runner(self, record: PodRecord) -> None:
         try:
@@ -158,8 +174,16 @@ class Follower:
                 self._untrusted = str(error)
                 self._keep("untrusted", str(error))
             return
-        if status is not None:
-            self._take(RunnerSeen(status))
+        if status is None:
+            return
+        holder = str((status.get("job") or {}).get("id") or "")
+        if holder and holder != str(self._tracked.job_id):
+            try:
+                if self._is_a_twin(record, "runner"):
+                    return
+            except SlurmError as error:
+                self._take(CouldNotAsk(str(error)))
+        self._take(RunnerSeen(status))
 
     def _account(self, record: PodRecord) -> AccountingRecord | None:
         try:
@@ -222,7 +246,8 @@ class Follower:
                 deleting=record.deleting is not None,
                 killed_by=str(record.usage.get("killed_by") or ""),
                 notes=record.skeleton.get("notes", ()),
-                unreachable=tracked.unreachable,
+                unreachable=tracked.unreachable
+                or str(record.error if record.stage is Stage.SUBMITTING and record.error else ""),
             )
         )
         closed = bool(record.usage) or record.stage is Stage.REFUSED

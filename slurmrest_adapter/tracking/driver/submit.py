@@ -12,13 +12,13 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from slurmrest_adapter.domain.errors import AdapterError, MaybeAccepted, Rejected, SlurmError
+from slurmrest_adapter.domain.errors import AdapterError, MaybeAccepted, Rejected, SlurmError, Unavailable
 from slurmrest_adapter.domain.jobs import JobRef
 from slurmrest_adapter.domain.jobspec import JobSpec
 from slurmrest_adapter.domain.pod import PodView, view
 from slurmrest_adapter.domain.volumes import NONE, Objects
 from slurmrest_adapter.store.base import PodRecord, Stage
-from slurmrest_adapter.tracking.driver.adopt import settle, submitted
+from slurmrest_adapter.tracking.driver.adopt import UNSENT, settle, submitted, unsent
 from slurmrest_adapter.tracking.driver.deps import Deps
 from slurmrest_adapter.translate.pod import Ownership, Translated, translate
 
@@ -57,11 +57,19 @@ def submit(deps: Deps, raw: Any, objects: Objects = NONE) -> PodRecord:
     # A refusal left no job; an intent without an answer may have. Not to have been able to look
     # is no refusal: the intent stays as it is.
     ref = settle(deps, record) if unanswered else None
+    if unanswered and ref is None:
+        # Written before the call, like an intent: from here on a request may be on its way again.
+        _again(deps, record)
     try:
         deps.delivery.put(directory, made.plan, made.spec.uid, made.spec.gid)
         ref = ref or _submit(deps, record, made.spec)
     except MaybeAccepted as error:
         deps.store.update(pod.uid, "lost", str(error), error=str(error))
+        raise
+    except Unavailable as error:
+        # Nothing was sent, and not to have been able to ask is no refusal: whoever asked for the pod
+        # may ask again.
+        deps.store.update(pod.uid, UNSENT, str(error), error=str(error))
         raise
     except AdapterError as error:
         deps.store.update(pod.uid, "refused", str(error), stage=Stage.REFUSED, error=_words(error))
@@ -71,6 +79,13 @@ def submit(deps: Deps, raw: Any, objects: Objects = NONE) -> PodRecord:
         # Deleted while the submit was on its way: nobody else knows the job's id yet.
         deps.gateway.cancel(ref.job_id, done.user)
     return done
+
+
+def give_up(deps: Deps, uid: str, words: str) -> None:
+    """Of a pod whose submit never reached Slurm, and for which nobody will ask again."""
+    record = deps.store.get(uid)
+    if record is not None and record.stage is Stage.SUBMITTING and unsent(deps, record):
+        deps.store.update(uid, "refused", "given up", stage=Stage.REFUSED, error=words)
 
 
 def _owner(deps: Deps, pod: PodView) -> Ownership:
@@ -109,8 +124,12 @@ def _submit(deps: Deps, record: PodRecord, spec: JobSpec) -> JobRef:
         if found is not None:
             return found
     _not_deleted(deps, record)
-    deps.store.update(record.uid, "again", "there is no such job; submitting it again")
+    _again(deps, record)
     return deps.gateway.submit(spec, deps.script)
+
+
+def _again(deps: Deps, record: PodRecord) -> None:
+    deps.store.update(record.uid, "again", "there is no such job; submitting it again")
 
 
 def _not_deleted(deps: Deps, record: PodRecord) -> None:
