@@ -62,8 +62,9 @@ kill "$watching" 2>/dev/null || true
 say "5. kubectl describe"
 kubectl describe pod two-gpus -n physics | sed -n '/^Status:/,/^IP:/p;/^Containers:/,/Ready:/p;/^Events:/,$p'
 
+job=$(kubectl get pod two-gpus -n physics -o 'jsonpath={.metadata.annotations.JobID}')
 say "6. kubectl delete; and Slurm's account of it"
 show kubectl delete pod two-gpus -n physics
-show scripts/slurm-lab exec sacct -a -X -S now-10minutes -o "JobID,JobName%28,User,Account,State%12,Elapsed,AllocTRES%45"
+show scripts/slurm-lab exec sacct -X -j "$job" -o "JobID,JobName%28,User,Account,State%12,Elapsed,AllocTRES%45"
 [ "$code" = 0 ] || die "the pod ended as $phase: $(tail -n 5 "$work/serve.log" "$work/vk-provider.log")"
 say "done. Both labs stay up: scripts/demo --down stops them."
