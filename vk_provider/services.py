@@ -41,10 +41,9 @@ def _of(name: str, service: Service) -> Iterator[tuple[str, str]]:
     spec = service.get("spec") or {}
     ports = [port for port in spec.get("ports") or () if isinstance(port, Mapping)]
     prefix, host = _variable(name), str(spec["clusterIP"])
-    if not ports:
-        yield f"{prefix}_SERVICE_HOST", host
-        return
     yield f"{prefix}_SERVICE_HOST", host
+    if not ports:
+        return
     yield f"{prefix}_SERVICE_PORT", str(ports[0].get("port"))
     for port in ports:
         if port.get("name"):
