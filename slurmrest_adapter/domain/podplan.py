@@ -114,6 +114,8 @@ class PodPlan:
         runtime: the runtime plugin's own section, for instance
             ``{"name": "apptainer", "insecure_registries": [...], "cache": null}``.
         volumes: those that a container mounts.
+        once: the job is never started again, so the runner removes the plan, and the secrets in it,
+            when the pod has ended.
     """
 
     uid: str
@@ -127,6 +129,7 @@ class PodPlan:
     runtime: Mapping[str, object] = field(default_factory=dict)
     schema: int = SCHEMA
     volumes: tuple[VolumePlan, ...] = ()
+    once: bool = False
 
     def __repr__(self) -> str:
         return f"PodPlan(uid={self.uid!r}, {len(self.containers)} containers)"

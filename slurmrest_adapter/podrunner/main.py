@@ -37,7 +37,11 @@ def main() -> int:
     record.uid = pod_plan.uid
     record.containers = _waiting(pod_plan, job)
     record.write()
-    return _run(pod_plan, record, pod, _deadline(pod_plan, os.environ, time.time()))
+    code = _run(pod_plan, record, pod, _deadline(pod_plan, os.environ, time.time()))
+    if pod_plan.once:
+        with contextlib.suppress(OSError):
+            os.unlink(os.path.join(pod, "plan.json"))
+    return code
 
 
 def _run(pod_plan: plan.Plan, record: status.Status, pod: str, deadline: Optional[float]) -> int:

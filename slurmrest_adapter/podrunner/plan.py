@@ -56,7 +56,10 @@ class ContainerPlan(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """One pod: grace and deadline in seconds; `containers` has the init containers first."""
+    """One pod: grace and deadline in seconds; `containers` has the init containers first.
+
+    `once`: no job will need the plan again when the pod has ended.
+    """
 
     uid: str
     namespace: str
@@ -69,6 +72,7 @@ class Plan(NamedTuple):
     mode: str
     containers: List[ContainerPlan]
     volumes: List[Volume]
+    once: bool
 
 
 def load(path: str) -> Plan:
@@ -136,6 +140,7 @@ def parse(data: Any) -> Plan:
         mode=mode,
         containers=containers,
         volumes=volumes,
+        once=data.get("once") is True,
     )
 
 

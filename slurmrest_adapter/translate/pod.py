@@ -84,6 +84,7 @@ def translate(
         hostname=_hostname(pod),
         runtime=dict(site.runtime),
         volumes=built.volumes,
+        once=not site.requeue,
     )
     spec = JobSpec(
         name=identity.job_name,

@@ -284,6 +284,9 @@ def test_nothing_of_the_files_is_elsewhere_or_stays(
         cli("delete", uid)
     cli.until(uid, lambda d: bool(d["usage"]))
     assert lab.exec(*find) == ""
+    # Not even in the plan, which the runner removes.
+    patterns = ["-e", value, "-e", b64(value.encode())]
+    assert lab.exec("grep", "-rl", *patterns, "/shared/pods", "/var/spool", code=None) == ""
     assert mark not in lab.exec("mount")
 
 

@@ -202,6 +202,47 @@ class Pods(unittest.TestCase):
         self.assertEqual(second["containers"][0]["restart_count"], 1)
         self.assertEqual((self.log("c0"), self.log("c0", 1)), (["."], ["."]))
 
+    def test_a_plan_for_one_run_is_removed_after_it(self) -> None:
+        plan = os.path.join(self.pod, "plan.json")
+        self.assertEqual(self.start([{"run": "test -e " + plan}], once=True).wait(), 0, self.runner_log())
+        self.assertFalse(os.path.exists(plan))
+        self.assertEqual(self.start([{"run": "true"}], once=False).wait(), 0, self.runner_log())
+        self.assertTrue(os.path.exists(plan))
+
+    def test_volumes_of_a_pod_are_there_before_it_and_gone_after_it(self) -> None:
+        base = os.path.join(self._directory.name, "disk")
+        os.mkdir(base)
+        self.environ["TMPDIR"] = base
+        volume = "$(echo {}/*/pods/*/d)".format(base)
+        mounts = [{"volume": "d", "path": "/no/such/place"}]
+        code = self.start(
+            [
+                {
+                    "init": True,
+                    "mounts": mounts,
+                    "run": "echo kept >{}/file; stat -c %a {}".format(volume, volume),
+                },
+                {"mounts": mounts, "run": "cat {}/file; mkdir -m 0 {}/closed".format(volume, volume)},
+                {"mounts": [{"volume": "d", "path": "/x", "sub_path": "file/below"}], "run": "true"},
+            ],
+            volumes=[{"name": "d", "files": None}],
+        ).wait()
+        self.assertEqual(code, 128, self.runner_log())
+        self.assertEqual((self.log("c0"), self.log("c1")), (["777"], ["kept"]))
+        self.assertEqual(self.status()["containers"][2]["reason"], "ContainerCannotRun")
+        (own,) = os.listdir(base)
+        self.assertEqual(os.listdir(os.path.join(base, own, "pods")), [])
+
+    def test_volumes_that_cannot_be_made_end_the_pod(self) -> None:
+        base = os.path.join(self._directory.name, "disk")
+        os.makedirs(os.path.join(base, "slurmrest-adapter-{}".format(os.getuid())))
+        os.chmod(os.path.join(base, "slurmrest-adapter-{}".format(os.getuid())), 0o777)
+        self.environ["TMPDIR"] = base
+        self.assertEqual(self.start([{"run": "true"}], volumes=[{"name": "d"}]).wait(), 125)
+        end = self.status()["end"]
+        self.assertIn("volumes: ", end["message"])
+        self.assertIn("open to other users", end["message"])
+
     def test_a_plan_that_cannot_be_followed(self) -> None:
         self.assertEqual(self.start([]).wait(), 125)
         status = self.status()
