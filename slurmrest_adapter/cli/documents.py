@@ -37,6 +37,7 @@ def pod(seen: Seen, story: Sequence[StoryLine] = ()) -> dict[str, Any]:
         "exitCode": status.exit_code,
         "conditions": [dict(condition) for condition in status.conditions],
         "warnings": list(record.warnings),
+        "changed": _changed(record.changed),
         "initContainers": [_container(c, record.runner) for c in status.init_containers],
         "containers": [_container(c, record.runner) for c in status.containers],
         "job": _job(seen),
@@ -53,6 +54,12 @@ def pods(seen: Sequence[Seen]) -> dict[str, Any]:
 def error(message: str, field: str | None = None) -> dict[str, Any]:
     """Why nothing came of it."""
     return {"schema": ERROR, "error": message, "field": field}
+
+
+def _changed(changed: Sequence[Mapping[str, Any]] | None) -> list[dict[str, Any]] | None:
+    if changed is None:
+        return None
+    return [{key: one[key] for key in ("field", "asked", "got")} for one in changed]
 
 
 def _job(seen: Seen) -> dict[str, Any] | None:

@@ -11,6 +11,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from slurmrest_adapter.domain import readback
 from slurmrest_adapter.domain.usage import Usage
 from slurmrest_adapter.store.base import StoryLine
 from slurmrest_adapter.tracking.driver.follow import Seen
@@ -66,6 +67,8 @@ def pod(seen: Seen, story: Sequence[StoryLine] = (), stderr: bool = False) -> No
     out.print("  " + status.message, markup=False)
     for warning in record.warnings:
         out.print(f"  Slurm warns: {warning}", markup=False)
+    if record.changed:
+        out.print(f"  the site set {readback.words(record.changed)}", markup=False)
     out.print(_containers(seen))
     if record.usage:
         known = {key: value for key, value in record.usage.items() if key in Usage.__dataclass_fields__}

@@ -28,6 +28,7 @@ class PodRecord:
         directory: 32 hexadecimal digits, the pod's directory below shared_dir.
         run: (job id, submit time, restart count): job ids can come back.
         deleting: when the deletion was asked for, POSIX seconds, or None.
+        changed: what the site made of the job, see `domain.readback.Change`; None until it was read.
         story: not loaded here; see `Store.story`.
     """
 
@@ -50,6 +51,7 @@ class PodRecord:
     usage: Mapping[str, Any] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
     error: str | None = None
+    changed: tuple[Mapping[str, Any], ...] | None = None
 
     def __repr__(self) -> str:
         return f"PodRecord({self.namespace}/{self.name}, uid={self.uid}, job={self.job_id}, {self.stage})"

@@ -20,7 +20,7 @@ from typing import Any
 from slurmrest_adapter.domain.errors import ConfigError
 from slurmrest_adapter.store.base import PodRecord, Stage, StoryLine
 
-SCHEMA = 1
+SCHEMA = 2
 _CREATE = """
 CREATE TABLE pods (
     uid TEXT PRIMARY KEY, namespace TEXT NOT NULL, name TEXT NOT NULL, cluster TEXT NOT NULL,
@@ -28,19 +28,21 @@ CREATE TABLE pods (
     directory TEXT NOT NULL, created REAL NOT NULL, job_id INTEGER, submit_time INTEGER,
     restart_count INTEGER NOT NULL DEFAULT 0, deleting REAL, job TEXT NOT NULL DEFAULT '{}',
     runner TEXT NOT NULL DEFAULT '{}', usage TEXT NOT NULL DEFAULT '{}',
-    warnings TEXT NOT NULL DEFAULT '[]', error TEXT
+    warnings TEXT NOT NULL DEFAULT '[]', error TEXT, changed TEXT NOT NULL DEFAULT 'null'
 ) STRICT;
 CREATE INDEX pods_by_job ON pods (job_id);
 CREATE INDEX pods_by_name ON pods (name, namespace);
 CREATE TABLE story (uid TEXT NOT NULL, time REAL NOT NULL, event TEXT NOT NULL, text TEXT NOT NULL) STRICT;
 CREATE INDEX story_by_pod ON story (uid, time);
 """
+# From each schema to the next.
+_MIGRATE = {1: "ALTER TABLE pods ADD COLUMN changed TEXT NOT NULL DEFAULT 'null'"}
 _COLUMNS = (
     "uid", "namespace", "name", "cluster", "user", "stage", "spec", "skeleton", "directory",
     "created", "job_id", "submit_time", "restart_count", "deleting", "job", "runner", "usage",
-    "warnings", "error",
+    "warnings", "error", "changed",
 )  # fmt: skip
-_JSON = frozenset({"spec", "skeleton", "job", "runner", "usage", "warnings"})
+_JSON = frozenset({"spec", "skeleton", "job", "runner", "usage", "warnings", "changed"})
 _FIXED = frozenset({"uid", "created"})
 
 
@@ -70,6 +72,10 @@ class SqliteStore:
                 if version == 0:
                     for statement in _CREATE.strip().rstrip(";").split(";\n"):
                         db.execute(statement)
+                else:
+                    for old in range(version, SCHEMA):
+                        db.execute(_MIGRATE[old])
+                if version != SCHEMA:
                     db.execute(f"PRAGMA user_version = {SCHEMA}")
         except (sqlite3.Error, OSError) as error:
             raise ConfigError(f"the store {path} cannot be used: {error}") from error
@@ -186,5 +192,6 @@ def _record(row: tuple[Any, ...]) -> PodRecord:
     for name in _JSON:
         raw[name] = json.loads(raw[name])
     raw["warnings"] = tuple(raw["warnings"])
+    raw["changed"] = None if raw["changed"] is None else tuple(raw["changed"])
     raw["stage"] = Stage(raw["stage"])
     return PodRecord(**raw)

@@ -166,6 +166,7 @@ def test_fifty_pods_run_once_each(lab: Lab, pod: Pods, starts: Starts, tmp_path:
     # The job that is followed is the one that ran the pod.
     for record in records:
         assert record is not None
+        assert record.changed is not None
         assert record.runner["job"]["id"] == str(record.job_id)
 
 

@@ -15,6 +15,7 @@ from slurmrest_adapter.sources.userfiles import UntrustedFile
 from slurmrest_adapter.store.base import PodRecord, Stage
 from slurmrest_adapter.tracking.driver.adopt import adopt, elder
 from slurmrest_adapter.tracking.driver.deps import Deps
+from slurmrest_adapter.tracking.driver.readback import compare
 from slurmrest_adapter.tracking.machine import (
     NOTHING_KNOWN,
     Accounted,
@@ -147,6 +148,7 @@ class Follower:
                 # Kept pending behind another job of the same name? The user's own dependencies look alike.
                 if job.reason == "Dependency" and self._is_a_twin(record, "dependency"):
                     return  # the next bulk question asks for the other job
+                compare(self._deps, record, job)
                 self._take(JobSeen(job))
             except NotFound:
                 return  # proves nothing; the next bulk answer tells

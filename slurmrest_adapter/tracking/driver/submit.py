@@ -20,6 +20,7 @@ from slurmrest_adapter.domain.volumes import NONE, Objects
 from slurmrest_adapter.store.base import PodRecord, Stage
 from slurmrest_adapter.tracking.driver.adopt import UNSENT, settle, submitted, unsent
 from slurmrest_adapter.tracking.driver.deps import Deps
+from slurmrest_adapter.tracking.driver.readback import read_back
 from slurmrest_adapter.translate.pod import Ownership, Translated, translate
 
 
@@ -78,7 +79,8 @@ def submit(deps: Deps, raw: Any, objects: Objects = NONE) -> PodRecord:
     if done.deleting is not None:
         # Deleted while the submit was on its way: nobody else knows the job's id yet.
         deps.gateway.cancel(ref.job_id, done.user)
-    return done
+        return done
+    return read_back(deps, done)
 
 
 def give_up(deps: Deps, uid: str, words: str) -> None:

@@ -263,3 +263,15 @@ def test_no_value_of_the_pod_is_in_the_file(tmp_path: Path) -> None:
         assert b"s3cr3t" not in file.read_bytes()
         assert b"PASSWORD" not in file.read_bytes()
     assert "s3cr3t" not in repr(world.deps.store.get(record.uid))
+
+
+def test_a_store_of_the_first_schema_is_carried_over(path: Path) -> None:
+    SqliteStore(path).intend(RECORD)
+    with sqlite3.connect(path) as db:
+        db.execute("ALTER TABLE pods DROP COLUMN changed")
+        db.execute("PRAGMA user_version = 1")
+    db.close()
+    assert SqliteStore(path).get("uid-1") == RECORD
+    assert SqliteStore(path).update("uid-1", "", "", changed=[{"field": "cpus"}]).changed == (
+        {"field": "cpus"},
+    )
