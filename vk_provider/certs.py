@@ -50,6 +50,7 @@ class ServingCertificate:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._node, self._address = node, address
         self._key_file, self._cert_file = directory / "tls.key", directory / "tls.crt"
+        self._request_file = directory / "request"  # name of the request that waits for its approval
         self._key = self._load_key()
         self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self.context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -88,7 +89,10 @@ class ServingCertificate:
                 "usages": USAGES,
             },
         }
-        name = str(api.create(REQUESTS, body)["metadata"]["name"])
+        name = self._pending(api)
+        if name is None:
+            name = str(api.create(REQUESTS, body)["metadata"]["name"])
+            _replace(self._request_file, name.encode())
         log.info("serving certificate asked for; it has to be approved", request=name)
         while True:
             try:
@@ -103,6 +107,17 @@ class ServingCertificate:
                 return None
             if wait():
                 return None
+
+    def _pending(self, api: KubeClient) -> str | None:
+        """A request of ours from before that may still be approved: a restart makes no second one."""
+        try:
+            name = self._request_file.read_text(encoding="utf-8")
+            found = api.get(f"{REQUESTS}{path(name)}")
+            asked = x509.load_pem_x509_csr(base64.b64decode(found["spec"]["request"]))
+        except (OSError, NotFound, ValueError, KeyError):
+            return None
+        good = asked.public_key() == self._key.public_key() and asked.subject == self._subject()
+        return name if good and not (found.get("status") or {}).get("conditions") else None
 
     def _subject(self) -> x509.Name:
         return x509.Name(

@@ -6,6 +6,8 @@ import base64
 import time
 from typing import Any
 
+import pytest
+
 from tests.unit.vk_provider.conftest import World, pod, until
 
 PATH = "/api/v1/namespaces/ns"
@@ -351,3 +353,40 @@ def test_many_pods_are_asked_about_in_one_question(world: World) -> None:
     seen = len(world.sidecar.polls)
     time.sleep(0.3)
     assert len(world.sidecar.polls) <= seen + 1, "nobody asks about finished pods"
+
+
+def test_one_pods_odd_status_is_its_own_affair(world: World) -> None:
+    real = world.sidecar._entry
+
+    def odd(pod: dict[str, Any]) -> dict[str, Any]:
+        entry = real(pod)
+        if pod["metadata"]["name"] == "odd" and entry["JID"]:
+            return {**entry, "containers": 5, "initContainers": "x", "conditions": [3]}
+        return entry
+
+    world.sidecar._entry = odd  # type: ignore[method-assign]
+    world.start()
+    world.api.add_pod(pod("odd"))
+    world.job("odd")
+    job = world.run()
+    world.sidecar.end(job)
+    until(lambda: world.phase() == "Succeeded")
+    assert world.phase("odd") == "Pending"
+
+
+def test_no_secret_is_ever_logged(world: World, capfd: pytest.CaptureFixture[str]) -> None:
+    secret = "hunter2-" + "x" * 8
+    world.api.put(f"{PATH}/secrets/s", {"data": {"k": base64.b64encode(secret.encode()).decode()}})
+    world.sidecar.not_now = "later"
+    world.start()
+    variable = {"name": "A", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}
+    world.api.add_pod(pod(containers=[{"name": "c", "image": "i", "env": [variable]}]))
+    until(lambda: len(world.sidecar.created) > 1)
+    world.sidecar.not_now = None
+    world.sidecar.end(world.job(), 1)
+    until(lambda: world.phase() == "Failed")
+    world.stop()
+    printed = "".join(capfd.readouterr())
+    assert "pod submitted" in printed
+    assert secret not in printed
+    assert base64.b64encode(secret.encode()).decode() not in printed
