@@ -16,6 +16,8 @@ _REFERENCE = re.compile(r"\$(?:\$|\(([^)]*)\))")
 
 def text(words: str, known: Mapping[str, str]) -> str:
     """Expand one string against the variables that are known."""
+    if "$" not in words:
+        return words
 
     def value(match: re.Match[str]) -> str:
         name = match[1]

@@ -7,6 +7,7 @@ counts as absent everywhere: Go writes it for empty lists and maps.
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from typing import Any
 from slurmrest_adapter.domain.errors import Invalid
 
 _LABEL = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
+_LONGEST_LABEL = 63
 _SUBDOMAIN = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
 _SERVICE_ACCOUNT = ("serviceAccountName", "serviceAccount")  # the second is its old name
 _UID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
@@ -50,8 +52,9 @@ class ContainerView:
     def env(self) -> tuple[tuple[str, str], ...]:
         """Plain variables in order; a reference must have been resolved before."""
         pairs = []
-        for index, entry in enumerate(items(self.raw.get("env"), f"{self.path}.env")):
-            where = f"{self.path}.env[{index}]"
+        path = f"{self.path}.env"
+        for index, entry in enumerate(items(self.raw.get("env"), path)):
+            where = f"{path}[{index}]"
             entry = mapping(entry, where)
             name = text(entry.get("name"), f"{where}.name")
             pairs.append((name, optional(entry.get("value"), f"{where}.value")))
@@ -160,6 +163,11 @@ def view(raw: Any) -> PodView:
 
 def is_label(name: str) -> bool:
     """Is this a DNS label, as Kubernetes wants names of containers, namespaces and hosts?"""
+    return len(name) <= _LONGEST_LABEL and _fits_label(name)
+
+
+@functools.lru_cache(maxsize=1024)  # each container's name is asked for again and again
+def _fits_label(name: str) -> bool:
     return _LABEL.fullmatch(name) is not None
 
 
@@ -167,7 +175,7 @@ def mapping(value: Any, where: str) -> Mapping[str, Any]:
     """A map, empty when absent or null; anything else is Invalid."""
     if value is None:
         return {}
-    if not isinstance(value, Mapping):
+    if type(value) is not dict and not isinstance(value, Mapping):
         raise Invalid(where, f"a map is needed, this is {kind_of(value)}")
     return value
 
@@ -183,6 +191,8 @@ def items(value: Any, where: str) -> list[Any]:
 
 def text(value: Any, where: str, empty: bool = False) -> str:
     """A string without NUL; absent is Invalid, as is an empty one unless `empty` allows it."""
+    if type(value) is str and value and value.isascii() and "\0" not in value:
+        return value  # nearly all of them
     if value is None or (value == "" and not empty):
         raise Invalid(where, "is required")
     if not isinstance(value, str):

@@ -9,6 +9,7 @@ CPUs that nobody wants.
 
 from __future__ import annotations
 
+import functools
 import math
 import re
 from fractions import Fraction
@@ -51,14 +52,23 @@ def parse(value: object, field: str) -> Fraction:
         raise Invalid(field, "the number is out of range")
     # YAML has already turned 0.1 into a binary fraction; its shortest text is what was written.
     text = value if isinstance(value, str) else repr(value)
-    match = _QUANTITY.fullmatch(text) if len(text) <= _MAX_LENGTH else None
+    found = _exact(text) if len(text) <= _MAX_LENGTH else "is not a quantity such as 500m, 2 or 1Gi"
+    if isinstance(found, str):
+        raise Invalid(field, f"{_shown(text)} {found}")
+    return found
+
+
+@functools.lru_cache(maxsize=1024)
+def _exact(text: str) -> Fraction | str:
+    """The number, or what is wrong with the text; the same few texts come again and again."""
+    match = _QUANTITY.fullmatch(text)
     if match is None:
-        raise Invalid(field, f"{_shown(text)} is not a quantity such as 500m, 2 or 1Gi")
+        return "is not a quantity such as 500m, 2 or 1Gi"
     number = Fraction(match["number"])
     if match["exponent"] is not None:
         exponent = int(match["exponent"])
         if abs(exponent) > _MAX_EXPONENT:
-            raise Invalid(field, f"{_shown(text)} is out of range")
+            return "is out of range"
         return number * Fraction(10) ** exponent
     suffix = match["suffix"] or ""
     if suffix in _BINARY:

@@ -39,6 +39,34 @@ _SHAPES: Mapping[str, tuple[type | tuple[type, ...], str]] = {
     "quantity": ((str, int, float), "a quantity such as 1Gi"),
 }
 
+# What JSON and YAML make of each shape; anything else is looked at with more care.
+_EXACT: Mapping[str, frozenset[type]] = {
+    "str": frozenset({str}),
+    "int": frozenset({int}),
+    "bool": frozenset({bool}),
+    "list": frozenset({list}),
+    "map": frozenset({dict}),
+    "quantity": frozenset({str, int, float}),
+}
+
+
+def _quiet(kind: str, table: Table) -> dict[str, frozenset[type]]:
+    """The rows of which nothing is said whatever the value, and nothing lies inside: most of a pod."""
+    return {
+        key: _EXACT[row.shape]
+        for key, row in table.items()
+        if not (row.cases or row.kind or row.note or row.identity or row.verdict is Verdict.REFUSED)
+        and (kind != "Volume" or key == "name")
+    }
+
+
+_QUIET = {kind: _quiet(kind, table) for kind, table in TABLES.items()}
+_DEFAULTS = {
+    kind: [(key, row) for key, row in table.items() if row.default is not None]
+    for kind, table in TABLES.items()
+}
+_NONE: frozenset[type] = frozenset()
+
 
 @dataclass
 class Checked:
@@ -82,11 +110,11 @@ class _Walk:
 
     def table(self, kind: str, values: Mapping[str, Any], path: str) -> None:
         """Hold one object against its table, then what is inside it."""
-        rows = TABLES[kind]
+        rows, quiet = TABLES[kind], _QUIET[kind]
         for key, value in values.items():
-            row = rows.get(key)
-            if value is None:
+            if value is None or type(value) in quiet.get(key, _NONE):
                 continue
+            row = rows.get(key)
             if row is None:
                 self._refuse(Unsupported(f"{path}.{key}", _unknown(key, rows)))
             elif not _has_shape(value, row.shape):
@@ -95,12 +123,12 @@ class _Walk:
                 self._volume(values, key, path, row)
             else:
                 self._field(row, value, f"{path}.{key}")
-        for key, row in rows.items():
-            if row.default is not None and values.get(key) is None:
+        for key, row in _DEFAULTS[kind]:
+            if values.get(key) is None:
                 self._field(row, row.default, f"{path}.{key}")
 
     def _field(self, row: Row, value: Any, path: str) -> None:
-        case = next((case for case in row.cases if case.fits(value)), None)
+        case = next((case for case in row.cases if case.fits(value)), None) if row.cases else None
         verdict, why, note = (case.verdict, case.why, case.note) if case else (row.verdict, row.why, row.note)
         if case is None and row.words is None and _says_nothing(value):
             return  # but an empty reference is a variable that would be missing
@@ -119,7 +147,7 @@ class _Walk:
             return
         for index, item in enumerate(value):
             where = f"{path}[{index}]"
-            if isinstance(item, Mapping):
+            if type(item) is dict or isinstance(item, Mapping):
                 self.table(kind, item, where)
                 if kind == "EnvVar":
                     self._variable(item, where)

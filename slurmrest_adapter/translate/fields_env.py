@@ -68,6 +68,8 @@ def variable_note(variable: Mapping[str, Any]) -> str | None:
 
 
 def _name_problem(name: object, path: str) -> PodError | None:
+    if isinstance(name, str) and name not in _TAKEN and _IDENTIFIER.fullmatch(name):
+        return None
     where = f"{path}.name"
     if name is None or name == "":
         return Invalid(where, "is required")
@@ -75,11 +77,9 @@ def _name_problem(name: object, path: str) -> PodError | None:
         return None  # the field table says so
     if not is_env_name(name):
         return Invalid(where, f"{name!r} is no variable name (printable ASCII without '=')")
-    if not _IDENTIFIER.fullmatch(name):
-        return Unsupported(where, f"{name!r} is no shell identifier; the runtime carries no other names")
     if name in _TAKEN:
         return Unsupported(where, f"the runtime uses {name} itself, the container would not get this value")
-    return None
+    return Unsupported(where, f"{name!r} is no shell identifier; the runtime carries no other names")
 
 
 def _value_problem(variable: Mapping[str, Any], path: str) -> PodError | None:
@@ -87,10 +87,13 @@ def _value_problem(variable: Mapping[str, Any], path: str) -> PodError | None:
     source = variable.get("valueFrom")
     if isinstance(source, Mapping) and all(reference is None for reference in source.values()):
         return Invalid(f"{path}.valueFrom", "names no source")
-    where, value = f"{path}.value", variable.get("value")
+    value = variable.get("value")
     if not isinstance(value, str):
         return None
-    name = variable["name"]
+    where, name = f"{path}.value", variable["name"]
+    short = len(name) + len(value) < _MAX_STRING - 2 * len(_PREFIX)
+    if short and value.isascii() and "\0" not in value and "\r" not in value:
+        return None  # nearly all of them; the name was found to be ASCII before
     try:
         size = len(f"{_PREFIX}{name}=".encode()) + len(value.encode())
     except UnicodeEncodeError:

@@ -53,7 +53,7 @@ def of_pod(pod: PodView, site: Site) -> Resources:
     containers = list(pod.containers())
     cpus = _peak(containers, [_amount(c, "cpu", Fraction(site.cpus)) for c in containers])
     default = quantities.parse(site.memory, "defaults.memory")
-    memory = _peak(containers, [_amount(c, "memory", Fraction(default)) for c in containers])
+    memory = _peak(containers, [_amount(c, "memory", default) for c in containers])
     gpus, slices = _gpus(pod, containers, site)
     return Resources(quantities.cpus_ceil(cpus), quantities.mib_ceil(memory), gpus, slices)
 
@@ -72,11 +72,11 @@ def _peak(containers: Iterable[ContainerView], amounts: list[Fraction]) -> Fract
 def _amount(container: ContainerView, resource: str, default: Fraction) -> Fraction:
     values = {}
     for kind in ("limits", "requests"):
-        where = f"{container.path}.resources.{kind}.{resource}"
         given = container.resources(kind).get(resource)
         if given is not None:
-            values[kind] = Fraction(quantities.parse(given, where))
-            if values[kind] < 0:
+            where = f"{container.path}.resources.{kind}.{resource}"
+            values[kind] = quantities.parse(given, where)
+            if values[kind].numerator < 0:
                 raise Invalid(where, f"{given!r} is negative")
     if "requests" in values and "limits" in values and values["requests"] > values["limits"]:
         raise Invalid(f"{container.path}.resources.requests.{resource}", "is more than the limit")
@@ -93,9 +93,9 @@ def _gpus(
     app_total, init_peak = 0, 0
     for container in containers:
         count = 0
-        for resource, gres in _asked(container, site):
+        for resource, gres, whole in _asked(container, site):
             kinds.setdefault((resource, gres), f"{container.path}.resources.limits[{resource}]")
-            count += _whole(container, resource)
+            count += whole
         if container.init:
             # Init containers run one after the other: each starts at the first GPU again.
             slices[container.name] = tuple(range(count))
@@ -115,8 +115,8 @@ def _gpus(
     return (GpuRequest(name, _product_type(pod, site, kind), total),), slices
 
 
-def _asked(container: ContainerView, site: Site) -> list[tuple[str, str]]:
-    """The GPU resources of a container with their GRES; anything unknown is refused by name."""
+def _asked(container: ContainerView, site: Site) -> list[tuple[str, str, int]]:
+    """The GPU resources of a container, their GRES, how many; anything unknown is refused by name."""
     found: dict[str, str] = {}
     for kind in ("limits", "requests"):
         for resource, given in container.resources(kind).items():
@@ -128,7 +128,8 @@ def _asked(container: ContainerView, site: Site) -> list[tuple[str, str]]:
                     f"this site has no GRES for it; known: {', '.join(site.gpu_resources) or 'none'}",
                 )
             found[resource] = site.gpu_resources[resource]
-    return [(resource, gres) for resource, gres in found.items() if _whole(container, resource)]
+    counted = [(resource, gres, _whole(container, resource)) for resource, gres in found.items()]
+    return [asked for asked in counted if asked[2]]
 
 
 def _whole(container: ContainerView, resource: str) -> int:
@@ -139,12 +140,12 @@ def _whole(container: ContainerView, resource: str) -> int:
         if given is None:
             continue
         where = f"{container.path}.resources.{kind}[{resource}]"
-        value = Fraction(quantities.parse(given, where))
-        if value.denominator != 1 or value < 0:
+        value = quantities.parse(given, where)
+        if value.denominator != 1 or value.numerator < 0:
             raise Invalid(where, f"{given!r} is no whole number of devices")
-        if value > MOST_GPUS:
+        if value.numerator > MOST_GPUS:
             raise Invalid(where, f"{given!r} is more than any node has ({MOST_GPUS})")
-        counts[kind] = int(value)
+        counts[kind] = value.numerator
     if "limits" not in counts:
         raise Invalid(f"{container.path}.resources.limits[{resource}]", "is needed where a request is given")
     if counts.get("requests", counts["limits"]) != counts["limits"]:
