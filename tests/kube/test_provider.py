@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import shlex
 import signal
 import socket
@@ -31,8 +32,14 @@ KUBE_LAB = ROOT / "scripts" / "kube-lab"
 SECONDS = 60.0
 
 
-def lab(*arguments: str) -> str:
-    return subprocess.run([KUBE_LAB, *arguments], check=True, capture_output=True, text=True).stdout.strip()
+# For a lab beside the usual one: KUBE_LAB_OPTIONS="--name other --port-base 17400".
+OPTIONS = shlex.split(os.environ.get("KUBE_LAB_OPTIONS", ""))
+
+
+def lab(command: str, *arguments: str) -> str:
+    return subprocess.run(
+        [KUBE_LAB, command, *OPTIONS, *arguments], check=True, capture_output=True, text=True
+    ).stdout.strip()
 
 
 def until(found: Callable[[], Any], what: Callable[[], str] = lambda: "it never came true") -> Any:
@@ -411,3 +418,28 @@ def test_the_node_stays_ready_while_slurm_is_away(bench: Bench) -> None:
         assert ready(bench.get("node", bench.node))["status"] == "True"
     finally:
         bench.sidecar.slurm_connected = True
+
+
+@pytest.mark.disruptive
+def test_an_api_server_that_goes_and_comes_back(bench: Bench) -> None:
+    stays, ends = bench.pod(), bench.pod()
+    jobs = [bench.running(name) for name in (stays, ends)]
+    before = len(bench.sidecar.created)
+    lab("stop", "kube-apiserver")
+    bench.sidecar.end(jobs[1], 4)
+    until(lambda: "watch of pods interrupted" in bench.log(), bench.log)
+    lab("start", "kube-apiserver")
+    found = bench.until_phase(ends, "Failed")
+    assert found["status"]["containerStatuses"][0]["state"]["terminated"]["exitCode"] == 4
+    assert bench.get("pod", stays)["status"]["phase"] == "Running"
+    new = bench.pod()
+    bench.running(new)
+    assert len(bench.sidecar.created) == before + 1
+
+
+def test_a_node_that_was_deleted_comes_back(bench: Bench) -> None:
+    first = bench.get("node", bench.node)["metadata"]["uid"]
+    bench.sidecar.resources["cpu"] = "63"
+    bench.kubectl("delete", "node", bench.node)
+    until(lambda: (bench.get("node", bench.node) or {}).get("metadata", {}).get("uid", first) != first)
+    until(lambda: (ready(bench.get("node", bench.node)) or {}).get("status") == "True", bench.log)
