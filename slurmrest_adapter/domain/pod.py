@@ -33,7 +33,10 @@ class ContainerView:
     @property
     def name(self) -> str:
         """The container's name; a DNS label, as Kubernetes demands."""
-        name = text(self.raw.get("name"), f"{self.path}.name")
+        name = self.raw.get("name")
+        if type(name) is str and is_label(name):
+            return name
+        name = text(name, f"{self.path}.name")
         if not is_label(name):
             raise Invalid(f"{self.path}.name", f"{name!r} is no DNS label (a-z, 0-9 and '-')")
         return name
@@ -45,8 +48,9 @@ class ContainerView:
 
     def words(self, key: str) -> tuple[str, ...] | None:
         """``command`` or ``args``; None when absent or empty, which Kubernetes treats alike."""
-        given = items(self.raw.get(key), f"{self.path}.{key}")
-        return tuple(text(w, f"{self.path}.{key}[{i}]", True) for i, w in enumerate(given)) or None
+        path = f"{self.path}.{key}"
+        given = items(self.raw.get(key), path)
+        return tuple([text(word, f"{path}[{index}]", True) for index, word in enumerate(given)]) or None
 
     @property
     def env(self) -> tuple[tuple[str, str], ...]:
@@ -62,6 +66,11 @@ class ContainerView:
 
     def resources(self, kind: str) -> Mapping[str, Any]:
         """``limits`` or ``requests``."""
+        given = self.raw.get("resources")
+        if given is None:
+            return {}
+        if type(given) is dict and type(found := given.get(kind)) is dict:
+            return found
         where = f"{self.path}.resources"
         return mapping(mapping(self.raw.get("resources"), where).get(kind), f"{where}.{kind}")
 

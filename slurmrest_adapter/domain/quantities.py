@@ -46,6 +46,10 @@ def parse(value: object, field: str) -> Fraction:
     Raises:
         Invalid: the value is no quantity.
     """
+    if type(value) is str and len(value) <= _MAX_LENGTH:
+        found = _exact(value)
+        if not isinstance(found, str):
+            return found
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         raise Invalid(field, f"must be a quantity such as 500m or 1Gi, not {_kind(value)}")
     if isinstance(value, int) and abs(value) >= 10**_MAX_EXPONENT:
