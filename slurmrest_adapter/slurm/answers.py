@@ -11,7 +11,7 @@ proxy in between says. Here all of them become one tree:
     slurmrestd cannot connect further (1800, 7000)   Unavailable, naming the daemon
     429, somebody in between limits the rate         Unavailable: it was not done
     other 5xx without a number of Slurm's            AnswerLost: whether it was done is not known
-    errors[]                                         Rejected, Denied (2002), NotFound (2017)
+    errors[]                                         Rejected, Denied (2002, 2010), NotFound (2017)
 
 Numbers are those of Slurm's slurm/slurm_errno.h.
 """
@@ -44,6 +44,8 @@ TOKEN_HEADER = "X-SLURM-USER-TOKEN"  # noqa: S105 - the header's name
 USER_HEADER = "X-SLURM-USER-NAME"
 
 DENIED = 2002
+# How an update of another's job is denied (ESLURM_USER_ID_MISSING, "Invalid user id").
+_NOT_YOURS = 2010
 NO_SUCH_JOB = 2017
 ALREADY_DONE = 2021
 NO_JOBS_GIVEN = 2173
@@ -193,7 +195,7 @@ def row_error(row: ErrorRow, *, status: int = 200, path: str = "") -> SlurmError
     if number in _CONVERSATION_BROKE or status in _GATEWAY or (status >= 500 and not number):
         ending = f" (error {number})" if number else f" (HTTP {status})"
         return AnswerLost(f"slurmrestd got no answer from {daemon}: {words}{ending}")
-    if number == DENIED:
+    if number in (DENIED, _NOT_YOURS):
         return Denied(number, words)
     if number == NO_SUCH_JOB:
         return NotFound(number, words)

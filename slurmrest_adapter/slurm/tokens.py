@@ -13,7 +13,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
-import jwt
 
 from slurmrest_adapter.domain.errors import ConfigError, Unauthorized
 
@@ -193,6 +192,8 @@ class Hs256Key:
                 raise Unauthorized(f"{self.name} is shorter than the 16 bytes Slurm asks for")
             self._minted.clear()
             self._key_seen = key
+        import jwt  # with the cryptography that it brings, only where tokens are minted or read
+
         now = self._clock()
         entry = self._minted.get(user)
         if entry is None or not entry[2] - self._lifetime - 1 <= now < entry[1]:
@@ -207,6 +208,8 @@ class Hs256Key:
 
 def expiry(token: Secret) -> float | None:
     """The `exp` claim of a JWT, unverified; None when it has none or is no JWT."""
+    import jwt
+
     try:
         claims = jwt.decode(token.reveal(), options={"verify_signature": False})
     except jwt.InvalidTokenError:

@@ -140,7 +140,9 @@ class RestBinding:
 
     def accounting_by_name(self, name: str, user: str, since: int) -> Operation[list[FoundJob]]:
         module = _module(self._slurmdb, "get_jobs")
-        request = module.get_request(job_name=[name], users=[user], start_time=str(since), skip_steps="true")
+        request = module.get_request(
+            job_name=[name], users=[user], start_time=self._moment(since), skip_steps="true"
+        )
         return self._operation(module, request, lambda answer: convert.rows(answer, convert.found))
 
     def _operation(
@@ -206,21 +208,30 @@ class RestBinding:
                 job.group_id = spec.gid
         return job
 
+    def _moment(self, seconds: int) -> str:
+        """POSIX seconds as a query parameter."""
+        return str(seconds)
+
     def _set(self, value: int) -> Any:
         return self._models.UintNoVal(set_=True, infinite=False, number=value)
 
 
-class SilentKillBinding(RestBinding):
-    """Versions whose ``DELETE job/{id}`` says nothing of a denial, not even in ``status[]``.
+class EarlierBinding(RestBinding):
+    """v0.0.40 and v0.0.41.
 
-    ``DELETE jobs/`` of the same versions does say it, so a single job goes that way too. It also
-    refuses an unknown signal, where the other way kills the job.
+    Their ``DELETE job/{id}`` says nothing of a denial, not even in ``status[]``. ``DELETE jobs/`` does,
+    so a single job goes that way too; it also refuses an unknown signal, where the other way kills
+    the job. Plain seconds are no time to them (error 9202).
     """
 
     def kill(
         self, job_id: int, *, signal: str | None = None, flags: str | None = None
     ) -> Operation[list[KillRow]]:
         return self.kill_many([job_id], signal=signal, flags=flags)
+
+    def _moment(self, seconds: int) -> str:
+        # Slurm's parse_time takes no smaller number than this, twelve days after 1970.
+        return f"uts{max(seconds, 1_000_000)}"
 
 
 def _module(package: ModuleType, operation: str) -> Any:

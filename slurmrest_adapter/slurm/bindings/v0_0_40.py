@@ -4,6 +4,6 @@ from __future__ import annotations
 
 from generated_client.v0_0_40 import errors, models
 from generated_client.v0_0_40.api import slurm, slurmdb
-from slurmrest_adapter.slurm.bindings.rest import SilentKillBinding
+from slurmrest_adapter.slurm.bindings.rest import EarlierBinding
 
-BINDING = SilentKillBinding("v0.0.40", slurm, slurmdb, models, errors)
+BINDING = EarlierBinding("v0.0.40", slurm, slurmdb, models, errors)
