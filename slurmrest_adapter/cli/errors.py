@@ -9,10 +9,10 @@ from typing import Any, NoReturn
 import click
 
 from slurmrest_adapter.cli import documents, show
+from slurmrest_adapter.cli.codes import INTERRUPTED, OURS
 from slurmrest_adapter.domain.errors import AdapterError, PodError
 
-OURS = 125
-INTERRUPTED = 130
+__all__ = ["INTERRUPTED", "OURS", "fail", "guarded"]
 
 
 def fail(message: str, field: str | None = None, output: str = "table") -> NoReturn:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 import traceback
 from pathlib import Path
@@ -9,15 +10,28 @@ from pathlib import Path
 import click
 
 from slurmrest_adapter import __version__
-from slurmrest_adapter.cli.delete import delete
-from slurmrest_adapter.cli.errors import INTERRUPTED, OURS
-from slurmrest_adapter.cli.logs import logs
-from slurmrest_adapter.cli.run import run
-from slurmrest_adapter.cli.serve import serve
-from slurmrest_adapter.cli.status import status
+from slurmrest_adapter.cli.codes import INTERRUPTED, OURS
+
+# Each is the click command of the same name in the module of the same name below
+# slurmrest_adapter.cli, which is loaded when the command is called: `logs` needs no web server.
+COMMANDS = ("run", "status", "logs", "delete", "serve")
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+class _Lazy(click.Group):
+    """A group whose commands are loaded when they are called, in the order of `COMMANDS`."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return [*COMMANDS, *super().list_commands(ctx)]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return super().get_command(ctx, cmd_name)
+        module = importlib.import_module(f"slurmrest_adapter.cli.{cmd_name}")
+        found: click.Command = getattr(module, cmd_name)
+        return found
+
+
+@click.group(cls=_Lazy, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.option(
     "--config",
     type=click.Path(path_type=Path, dir_okay=False),
@@ -37,10 +51,6 @@ def cli(context: click.Context, config: Path | None) -> None:
     Our own errors exit 125.
     """
     context.obj = config
-
-
-for command in (run, status, logs, delete, serve):
-    cli.add_command(command)
 
 
 def main() -> None:

@@ -13,10 +13,7 @@ from slurmrest_adapter.cli.build import build
 from slurmrest_adapter.cli.errors import guarded
 from slurmrest_adapter.config import Settings, load
 from slurmrest_adapter.domain.errors import ConfigError
-from slurmrest_adapter.server.app import create_app
 from slurmrest_adapter.server.health import HealthWatch
-from slurmrest_adapter.server.listen import bind, server, token_reader
-from slurmrest_adapter.server.service import Service
 from slurmrest_adapter.tracking.driver.loop import Loop
 
 log = structlog.get_logger(__name__)
@@ -39,6 +36,11 @@ def serve(config: Path | None, log_json: bool) -> None:
 
 
 def _serve(config: Path | None) -> None:
+    # The web server is loaded when it is to serve, and not for the help.
+    from slurmrest_adapter.server.app import create_app
+    from slurmrest_adapter.server.listen import bind, server, token_reader
+    from slurmrest_adapter.server.service import Service
+
     settings = load(config)
     deps = build(config)
     unix = settings.listen.plugin.startswith("unix:")

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
-from rich import box
-from rich.console import Console
-from rich.table import Table
 
 from slurmrest_adapter.domain import readback
 from slurmrest_adapter.domain.usage import Usage
@@ -17,12 +14,18 @@ from slurmrest_adapter.store.base import StoryLine
 from slurmrest_adapter.tracking.driver.follow import Seen
 from slurmrest_adapter.translate.status import rfc3339
 
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
 # Wide enough for a pipe: a table that is cut in a log file tells nobody anything.
 _PIPE_WIDTH = 160
 
 
 def console(stderr: bool = False) -> Console:
     """Standard output or error; as wide as the terminal, or a fixed width without one."""
+    from rich.console import Console  # only what prints tables needs it
+
     made = Console(stderr=stderr, highlight=False, soft_wrap=False)
     return made if made.is_terminal else Console(stderr=stderr, highlight=False, width=_PIPE_WIDTH)
 
@@ -34,7 +37,7 @@ def json_document(document: Mapping[str, Any]) -> None:
 
 def pods(seen: Sequence[Seen]) -> None:
     """One line a pod."""
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table = _table()
     for heading in ("POD", "PHASE", "REASON", "JOB", "STATE", "NODE", "GPUS", "EXIT", "UID"):
         table.add_column(heading, overflow="fold")
     for one in seen:
@@ -82,8 +85,15 @@ def indices(gpus: Sequence[Any]) -> str:
     return ",".join(str(index) for index in gpus) or "-"
 
 
+def _table() -> Table:
+    from rich import box
+    from rich.table import Table
+
+    return Table(box=box.SIMPLE_HEAD, pad_edge=False)
+
+
 def _containers(seen: Seen) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table = _table()
     for heading in ("CONTAINER", "STATE", "REASON", "EXIT", "GPUS", "MESSAGE"):
         table.add_column(heading, overflow="fold")
     gpus = {c["name"]: c.get("gpus") or () for c in seen.record.runner.get("containers", ())}

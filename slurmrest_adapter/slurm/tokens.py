@@ -13,7 +13,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
-
 from slurmrest_adapter.domain.errors import ConfigError, Unauthorized
 
 
