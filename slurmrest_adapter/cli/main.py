@@ -14,7 +14,7 @@ from slurmrest_adapter.cli.codes import INTERRUPTED, OURS
 
 # Each is the click command of the same name in the module of the same name below
 # slurmrest_adapter.cli, which is loaded when the command is called: `logs` needs no web server.
-COMMANDS = ("run", "status", "logs", "delete", "serve")
+COMMANDS = ("run", "status", "logs", "delete", "serve", "doctor")
 
 
 class _Lazy(click.Group):
@@ -47,6 +47,7 @@ def cli(context: click.Context, config: Path | None) -> None:
     slurmrest-adapter status physics/train   where it is, why it waits, what it used
     slurmrest-adapter logs -f physics/train  what it prints
     slurmrest-adapter delete physics/train   TERM, its grace period, then the end
+    slurmrest-adapter doctor                 what is wrong with the site, and what to do
 
     Our own errors exit 125.
     """
