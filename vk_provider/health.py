@@ -37,6 +37,11 @@ class Health:
         self._connected = True
         self._error = "not asked yet"
 
+    @property
+    def answered_once(self) -> bool:
+        """Has the sidecar ever answered?"""
+        return self._answered_at is not None
+
     def answered(self, ping: Mapping[str, Any], now: float) -> None:
         """The sidecar answered."""
         self._answered_at, self._error = now, ""

@@ -111,7 +111,8 @@ class NodeKeeper:
                 self.beat()
             except KubeError as error:
                 log.warning("node status not written", error=str(error))
-            self._stop.wait(self._ping_s)
+            # Until the sidecar is up nobody gains from waiting long.
+            self._stop.wait(self._ping_s if self._health.answered_once else min(1.0, self._ping_s))
 
     def beat(self) -> None:
         """One ping, and the node's status if it changed or its heartbeat is due."""

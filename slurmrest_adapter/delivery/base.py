@@ -25,3 +25,10 @@ class Delivery(Protocol):
             ConfigError: it cannot be delivered this way; says why and what to change.
         """
         ...
+
+    def discard(self, directory: str) -> None:
+        """Take a plan back that nobody will read any more; what the runner wrote stays. Idempotent.
+
+        A plan that cannot be removed is left: this never raises.
+        """
+        ...

@@ -7,6 +7,7 @@ scheduler ever shows a runner half a plan.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import secrets
 import shutil
@@ -67,6 +68,18 @@ class SharedDelivery:
             raise ConfigError(
                 f"shared_dir {self._root} cannot take a pod's plan: {error.strerror} ({error.filename})"
             ) from error
+
+    def discard(self, directory: str) -> None:
+        """See `Delivery.discard`. Removes a name and follows none: the directory is its user's."""
+        try:
+            inside = os.open(self.here(directory), os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        except OSError:
+            return
+        try:
+            with contextlib.suppress(OSError):
+                os.unlink("plan.json", dir_fd=inside)
+        finally:
+            os.close(inside)
 
     def _check_owner(self, uid: int | None, gid: int | None) -> None:
         """The directory must end up as the job's user's own, or nobody could read the plan."""

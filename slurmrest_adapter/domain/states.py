@@ -45,8 +45,12 @@ class Standing:
         return self.kind is Kind.DONE
 
 
+# No word of Slurm's: neither slurmctld nor slurmdbd knows the job any more, and nothing else told
+# how it ended. Ours, so that a record that was closed this way stays closed.
+LOST = "LOST"
 TERMINAL = frozenset(
     {
+        LOST,
         "COMPLETED", "CANCELLED", "FAILED", "TIMEOUT", "NODE_FAIL",
         "PREEMPTED", "BOOT_FAIL", "DEADLINE", "OUT_OF_MEMORY",
     }

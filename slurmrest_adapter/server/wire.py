@@ -75,6 +75,7 @@ def status(record: PodRecord, pod: PodStatus) -> dict[str, Any]:
         "node": pod.node,
         "gpus": list(pod.gpus),
         "startTime": pod.start_time,
+        "conditions": list(pod.conditions),
     }
 
 
@@ -113,6 +114,7 @@ def unknown(uid: str, pod: Mapping[str, Any]) -> dict[str, Any]:
         "node": "",
         "gpus": [],
         "startTime": "",
+        "conditions": [],
     }
 
 

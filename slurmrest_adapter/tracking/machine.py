@@ -20,7 +20,7 @@ from enum import StrEnum
 from typing import Any
 
 from slurmrest_adapter.domain.jobs import AccountingRecord, JobInfo
-from slurmrest_adapter.domain.states import Kind, Standing, classify
+from slurmrest_adapter.domain.states import LOST, Kind, Standing, classify
 
 NOTHING_KNOWN = Standing(Kind.UNKNOWN, "", "")
 MISSING_TWICE = 2
@@ -30,6 +30,9 @@ LOOK_AGAIN = 8
 # Elsewhere only a job id that is another job's now would go unseen.
 LOOK_AT_LEAST = 120
 NO_REASON = ("", "None")
+# A job that slurmctld has forgotten and slurmdbd does not know is lost, but not at once: slurmdbd
+# hears of an end some time after slurmctld. One answer comes with each round of the driver.
+LOST_AFTER = 60
 
 
 class Command(StrEnum):
@@ -64,9 +67,10 @@ class RunnerSeen:
 
 @dataclass(frozen=True, slots=True)
 class Accounted:
-    """slurmdbd answered; None when it knows no such job."""
+    """slurmdbd's record; None when it knows no such job, or (`answered` False) could not be asked."""
 
     record: AccountingRecord | None
+    answered: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +101,7 @@ class Tracked:
         record: slurmdbd's record, once asked.
         missing: successful bulk answers in a row without the job.
         unlooked: bulk answers since the job was last seen in full.
+        unaccounted: answers by which slurmdbd, too, knew nothing of the job.
         deleting: deletion was asked for.
         unreachable: why Slurm could not be asked, "" when the last question was answered.
     """
@@ -109,6 +114,7 @@ class Tracked:
     record: AccountingRecord | None = None
     missing: int = 0
     unlooked: int = 0
+    unaccounted: int = 0
     deleting: bool = False
     unreachable: str = ""
 
@@ -137,7 +143,7 @@ def step(tracked: Tracked, event: Event) -> Step:
         case RunnerSeen():
             return _runner(tracked, event.status)
         case Accounted():
-            return _accounted(tracked, event.record)
+            return _accounted(tracked, event.record, event.answered)
         case CouldNotAsk():
             new = "" if tracked.unreachable else f"Slurm could not be asked: {event.why}"
             return Step(replace(tracked, unreachable=event.why), (), new)
@@ -252,9 +258,9 @@ def _container_words(status: Mapping[str, Any], old: Mapping[str, Any]) -> list[
     return words
 
 
-def _accounted(tracked: Tracked, record: AccountingRecord | None) -> Step:
+def _accounted(tracked: Tracked, record: AccountingRecord | None, answered: bool) -> Step:
     if record is None or not same_run(tracked, record.name, record.submit_time):
-        return Step(tracked)
+        return _unaccounted(tracked, answered)
     tracked = replace(tracked, record=record)
     if tracked.ended or tracked.missing < MISSING_TWICE:
         return Step(tracked)
@@ -273,6 +279,28 @@ def _accounted(tracked: Tracked, record: AccountingRecord | None) -> Step:
     )
     commands = (Command.READ_RUNNER, Command.CLOSE)
     return Step(replace(tracked, job=job, standing=seen), commands, f"slurmdbd: {seen.words}")
+
+
+def _unaccounted(tracked: Tracked, answered: bool) -> Step:
+    """slurmctld no longer shows the job, and slurmdbd has nothing of it either."""
+    if tracked.ended or not answered or tracked.missing < MISSING_TWICE:
+        return Step(tracked)
+    end = tracked.runner.get("end")
+    if end:
+        # No daemon is left to tell, but the job itself did.
+        outcome = "COMPLETED" if end.get("exit_code") == 0 else "FAILED"
+        return _forgotten(tracked, outcome, "Slurm forgot the job; its runner says that it ended")
+    tracked = replace(tracked, unaccounted=tracked.unaccounted + 1)
+    if tracked.unaccounted < LOST_AFTER:
+        return Step(tracked)
+    return _forgotten(tracked, LOST, "neither slurmctld nor slurmdbd knows the job")
+
+
+def _forgotten(tracked: Tracked, outcome: str, story: str) -> Step:
+    job = tracked.job or JobInfo(job_id=tracked.job_id, states=(), name=tracked.name)
+    job = replace(job, states=(outcome,))
+    commands = (Command.READ_RUNNER, Command.CLOSE)
+    return Step(replace(tracked, job=job, standing=classify(job.states)), commands, story)
 
 
 def _from_record(record: AccountingRecord) -> JobInfo:

@@ -48,6 +48,9 @@ ENDINGS: Mapping[str, Ending] = {
     "NODE_FAIL": Ending("NodeLost", UNKNOWN_REASON, "lost its node"),
     "BOOT_FAIL": Ending("SlurmLaunchFailed", UNKNOWN_REASON, "could not boot its node"),
     "LAUNCH_FAILED": Ending("SlurmLaunchFailed", UNKNOWN_REASON, "could not be launched"),
+    "LOST": Ending(
+        "SlurmJobLost", UNKNOWN_REASON, "is known to Slurm no more, and nothing tells how it ended"
+    ),
     "PREEMPTED": Ending("Preempted", "Error", "was preempted"),
 }
 

@@ -130,7 +130,10 @@ class Follower:
         move = step(self._tracked, event)
         # Counters are the machine's own business and not worth a write.
         changed = move.tracked != replace(
-            self._tracked, missing=move.tracked.missing, unlooked=move.tracked.unlooked
+            self._tracked,
+            missing=move.tracked.missing,
+            unlooked=move.tracked.unlooked,
+            unaccounted=move.tracked.unaccounted,
         )
         self._tracked = move.tracked
         if changed or move.story:
@@ -155,7 +158,10 @@ class Follower:
             except SlurmError as error:
                 self._take(CouldNotAsk(str(error)))
         elif command is Command.ACCOUNT:
-            self._take(Accounted(self._account(record)))
+            try:
+                self._take(Accounted(self._deps.gateway.accounting(self._tracked.job_id, record.user)))
+            except SlurmError:
+                self._take(Accounted(None, answered=False))
 
     def _is_a_twin(self, record: PodRecord, sign: str) -> bool:
         """Does another job run this pod? Then that one is followed; each sign of it is looked into once."""
@@ -210,6 +216,8 @@ class Follower:
         self._deps.store.update(
             self._uid, "closed", f"usage from {closed['source']}", usage=closed, stage=Stage.ENDED
         )
+        # The runner removes its plan; of a pod that never started, or whose runner was killed, we do.
+        self._deps.delivery.discard(record.directory)
 
     def _waited_enough(self, job: JobInfo) -> bool:
         """Has slurmdbd had its time? A command that looks only once goes by the job's own end."""

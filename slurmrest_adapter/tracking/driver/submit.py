@@ -74,6 +74,7 @@ def submit(deps: Deps, raw: Any, objects: Objects = NONE) -> PodRecord:
         raise
     except AdapterError as error:
         deps.store.update(pod.uid, "refused", str(error), stage=Stage.REFUSED, error=_words(error))
+        deps.delivery.discard(directory)
         raise
     done = submitted(deps, record, ref, "")
     if done.deleting is not None:

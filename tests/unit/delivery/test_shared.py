@@ -128,3 +128,20 @@ def test_an_unwritable_directory_names_the_key(tmp_path: Path) -> None:
 
 def test_the_plan_is_in_no_repr_and_no_error(tmp_path: Path) -> None:
     assert "s3cr3t" not in repr(PLAN) + repr(PLAN.containers)
+
+
+def test_discard_takes_the_plan_and_nothing_else(delivery: SharedDelivery, tmp_path: Path) -> None:
+    delivery.discard("b" * 32)  # never made
+    delivery.put("a" * 32, PLAN, UID, GID)
+    directory = tmp_path / "shared" / ("a" * 32)
+    (directory / "status.json").write_text("{}")
+    for _ in range(2):
+        delivery.discard("a" * 32)
+        assert [path.name for path in directory.iterdir()] == ["status.json"]
+    # A link in the plan's place is removed itself; what it points at stays.
+    target = tmp_path / "precious"
+    target.write_text("x")
+    (directory / "plan.json").symlink_to(target)
+    delivery.discard("a" * 32)
+    assert target.exists()
+    assert not (directory / "plan.json").is_symlink()

@@ -14,6 +14,7 @@ from slurmrest_adapter.domain.states import TERMINAL, Kind, classify
 from slurmrest_adapter.tracking.machine import (
     LOOK_AGAIN,
     LOOK_AT_LEAST,
+    LOST_AFTER,
     MISSING_TWICE,
     Accounted,
     Command,
@@ -328,3 +329,34 @@ def test_poll_only_push_only_and_both_end_alike(
         final = after(*events, HISTORY[-1]).tracked
         assert replace(final, unlooked=0) == replace(ended, unlooked=0)
         assert final.standing == classify(["FAILED"])
+
+
+GONE = StatesAnswered(None)
+
+
+def test_gone_everywhere_is_lost_after_a_while() -> None:
+    move = after(JobSeen(job()), GONE, GONE)
+    for _ in range(LOST_AFTER - 1):
+        move = step(move.tracked, Accounted(None))
+        assert not move.tracked.ended
+    # "Could not ask" in between neither counts nor resets.
+    move = step(move.tracked, Accounted(None, answered=False))
+    assert not move.tracked.ended
+    move = step(move.tracked, Accounted(None))
+    assert move.tracked.standing.outcome == "LOST"
+    assert Command.CLOSE in move.commands
+
+
+def test_a_forgotten_job_ends_by_its_runners_word() -> None:
+    ended = {**runner(2, state="terminated", reason="Completed", exit_code=0), "end": {"exit_code": 0}}
+    move = after(JobSeen(job()), RunnerSeen(ended), GONE, GONE, Accounted(None))
+    assert move.tracked.standing.outcome == "COMPLETED"
+    # slurmdbd may know why; while it cannot be asked, nothing is decided.
+    move = after(JobSeen(job()), RunnerSeen(ended), GONE, GONE, Accounted(None, answered=False))
+    assert not move.tracked.ended
+    failed = {**ended, "end": {"exit_code": 3}}
+    move = after(JobSeen(job()), RunnerSeen(failed), GONE, GONE, Accounted(None))
+    assert move.tracked.standing.outcome == "FAILED"
+    # While slurmctld still shows the job its word counts, not the runner's.
+    move = after(JobSeen(job()), RunnerSeen(ended), GONE, Accounted(None))
+    assert not move.tracked.ended
