@@ -34,7 +34,7 @@ from slurmrest_adapter.domain.jobs import (
     Ping,
 )
 from slurmrest_adapter.domain.jobspec import JobSpec
-from slurmrest_adapter.slurm import answers, negotiate
+from slurmrest_adapter.slurm import answers, bulk, negotiate
 from slurmrest_adapter.slurm import breaker as breaking
 from slurmrest_adapter.slurm import retry as retrying
 from slurmrest_adapter.slurm.bindings.base import Binding, Operation
@@ -47,9 +47,6 @@ from slurmrest_adapter.slurm.tokens import TokenSource
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
-# Above this many ids the answer for all jobs costs less than the filter, and the request line
-# nears the 8 kB at which proxies stop (facts, "Follow").
-_FILTER_AT_MOST = 400
 _ACTIVE = frozenset({"PENDING", "RUNNING", "SUSPENDED"})
 # Ping proves nothing about its asker, so with minted tokens anybody may ask.
 _ANYBODY = "nobody"
@@ -93,6 +90,8 @@ class Gateway(Commands):
         self._never_as = frozenset(never_as)
         self._min_uid = min_uid
         self._chosen: Binding | None = None
+        self._clock = clock
+        self._bulk = bulk.Chooser()
         self._counters = Counters()
         self._retried = Retrier(retry, self._counters, clock=clock, sleep=sleep)
         # slurmdbd may be down alone, and nobody shall wait for slurmctld because of it.
@@ -165,10 +164,21 @@ class Gateway(Commands):
         wanted = None if job_ids is None else {positive(job_id) for job_id in job_ids}
         if wanted is not None and not wanted:
             return {}
-        filtered = sorted(wanted) if wanted and len(wanted) <= _FILTER_AT_MOST else None
-        found = self._ask(self._binding(asker).states(filtered), asker)
+        binding = self._binding(asker)
         if wanted is None:
-            return found
+            return self._ask(binding.states(None), asker)
+        found: dict[int, JobState] = {}
+        begun = self._clock()
+        few = len(wanted) <= bulk.FILTER_AT_MOST
+        way = bulk.Way.CHUNKS if few else self._bulk.choose(len(wanted))
+        if way is bulk.Way.ALL:
+            found = self._ask(binding.states(None), asker)
+        else:
+            for part in bulk.chunks(sorted(wanted)):
+                states = self._ask(binding.states(part), asker)
+                found |= states
+        if not few:
+            self._bulk.took(way, len(wanted), self._clock() - begun)
         return {job_id: state for job_id, state in found.items() if job_id in wanted}
 
     def accounting(self, job_id: int, user: str | None = None) -> AccountingRecord | None:
