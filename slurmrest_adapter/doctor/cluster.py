@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from slurmrest_adapter.doctor.verdict import Check, fail, ok, skip, warn
@@ -66,7 +67,7 @@ def _partition(partition: PartitionInfo, nodes: Sequence[NodeInfo]) -> Check:
             f"scontrol update PartitionName={name} State=UP",
             name,
         )
-    up = total(nodes, (), {}).nodes
+    up = sum(takes_jobs(node) for node in nodes)
     if not up:
         states = ", ".join(f"{node.name} {'+'.join(node.states)}" for node in nodes[:4])
         return fail(
@@ -94,17 +95,21 @@ def gres(wanted: Mapping[str, str], nodes: Iterable[NodeInfo], reachable: Collec
     """
     if not wanted:
         return [skip(GRES, "the configuration names no GRES")]
-    kept = list(nodes)
     where = f"in partition {', '.join(sorted(reachable))}" if reachable else "in any partition"
+    having = list(nodes)
+    taking = [
+        node
+        for node in having
+        if takes_jobs(node) and (not reachable or set(node.partitions) & set(reachable))
+    ]
     checks = []
     for name, key in wanted.items():
-        found = total(kept, reachable, {name: name})
-        count = found.accelerators.get(name, 0)
+        count = sum(devices(node, name) for node in taking)
         if count:
             checks.append(ok(GRES, f"{count} {name} {where}", name))
             continue
-        elsewhere = sorted({node.name for node in kept if name in node.gres})
-        hint = f"; nodes {', '.join(elsewhere)} have it, but are down or not there" if elsewhere else ""
+        elsewhere = sorted(node.name for node in having if devices(node, name))
+        hint = f"; nodes {', '.join(elsewhere)} have it, but are down or elsewhere" if elsewhere else ""
         checks.append(
             fail(
                 GRES,
@@ -115,6 +120,26 @@ def gres(wanted: Mapping[str, str], nodes: Iterable[NodeInfo], reachable: Collec
             )
         )
     return checks
+
+
+def devices(node: NodeInfo, name: str) -> int:
+    """How many of a GRES a node has: ``gpu`` counts every type, ``gpu:a100`` that one.
+
+    From the node's GRES (``gpu:a100:4(S:0-1),gpu:l40s:2``), not its TRES: those hold a GRES only where
+    the site accounts it.
+    """
+    found = 0
+    for entry in re.sub(r"\([^)]*\)", "", node.gres).split(","):
+        *words, count = entry.split(":")
+        kind = ":".join(words)
+        if count.isdigit() and (kind == name or kind.startswith(f"{name}:")):
+            found += int(count)
+    return found
+
+
+def takes_jobs(node: NodeInfo) -> bool:
+    """Whether it is neither down nor drained, as the virtual node counts it too."""
+    return total([node], (), {}).nodes == 1
 
 
 def wanted_gres(resources: Mapping[str, str], types: Mapping[str, str]) -> dict[str, str]:

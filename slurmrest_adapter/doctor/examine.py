@@ -162,7 +162,9 @@ class Examination:
                 return self._skip(rest_of, "slurmctld does not answer")
             partitions, self._nodes = gateway.partitions(asker), gateway.nodes(asker)
         except SlurmError as error:
-            self._add(fail(cluster.SLURMCTLD, str(error), "look into slurmctld's and slurmrestd's logs"))
+            self._add(
+                fail(cluster.SLURMCTLD, str(error), "start slurmctld; its log and slurmrestd's say more")
+            )
             return self._skip(rest_of, "slurmctld does not answer")
         self._add(*cluster.partitions(wanted, partitions, self._nodes))
         reachable = set() if cluster.SLURM_DEFAULT in wanted else set(wanted)
