@@ -63,6 +63,9 @@ class Ender:
         if self._cancelled is None or now - self._cancelled >= CANCEL_AGAIN_SECONDS:
             if _ours(self._deps, record) is None:
                 return
+            if standing.kind in (Kind.QUEUED, Kind.HELD):
+                # A second copy of the job, kept pending by this one, must find nothing to run.
+                self._deps.delivery.discard(record.directory)
             self._deps.gateway.cancel(record.job_id, record.user)
             if self._cancelled is None:
                 self._deps.store.update(record.uid, "cancel", "cancelled")
@@ -138,6 +141,7 @@ def _settled(deps: Deps, record: PodRecord) -> PodRecord:
     found = settle(deps, record)
     if found is not None:
         return submitted(deps, record, found, "found by its name")
+    deps.delivery.discard(record.directory)  # a request that is later than late finds nothing to run
     words = "the pod was deleted before Slurm had its job"
     return deps.store.update(record.uid, "deleted", words, stage=Stage.REFUSED, error=words)
 

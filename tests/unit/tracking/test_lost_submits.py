@@ -125,6 +125,48 @@ class TestTwins:
         seen = follower.look()
         assert (seen.record.job_id, seen.status.phase, seen.status.exit_code) == (100, "Failed", 3)
 
+    def test_a_deleted_pods_twin_finds_nothing_to_run(self, world: World) -> None:
+        """The first job is cancelled while it waits, and nothing holds the second back then."""
+        twice(world)
+        record = submit(world.deps, pod())
+        plan = world.shared / record.directory / "plan.json"
+        assert plan.exists()
+        there: list[bool] = []
+        cancel = world.slurm.cancel
+
+        def looked(job_id: int, user: str) -> None:
+            there.append(plan.exists())
+            cancel(job_id, user)
+
+        world.slurm.cancel = looked  # type: ignore[method-assign]
+        delete(world.deps, record)
+        assert there == [False]
+
+    def test_a_running_pod_keeps_its_plan_until_its_end(self, world: World) -> None:
+        record = submit(world.deps, pod(terminationGracePeriodSeconds=0))
+        world.slurm.start(100)
+        there: list[bool] = []
+        cancel = world.slurm.cancel
+
+        def looked(job_id: int, user: str) -> None:
+            there.append((world.shared / record.directory / "plan.json").exists())
+            cancel(job_id, user)
+
+        world.slurm.cancel = looked  # type: ignore[method-assign]
+        delete(world.deps, record)
+        assert there == [True]
+
+    def test_a_request_that_is_later_than_the_deletion_finds_nothing(self, world: World) -> None:
+        world.slurm.lost = [Lost.DROPPED]
+        world.slurm.crash_after_submit = KeyboardInterrupt()
+        with pytest.raises(KeyboardInterrupt):
+            submit(world.deps, pod())
+        record = world.deps.store.get(UID)
+        assert record is not None
+        assert (world.shared / record.directory / "plan.json").exists()
+        delete(world.deps, record)
+        assert not (world.shared / record.directory / "plan.json").exists()
+
     def test_a_users_own_dependency_is_looked_into_once(self, world: World) -> None:
         submit(world.deps, pod())
         world.slurm.change(100, reason="Dependency")
