@@ -113,7 +113,9 @@ def daemons(lab: Lab) -> list[Daemon]:
                 pid_file=None,
                 port=tcp,
                 socket=REST_SOCKETS[name],
-                env={"SLURM_JWT": "daemon"} if auth == "jwt" else {},
+                # Twenty threads that each decode a large answer keep an arena each: gigabytes that
+                # are free and never given back.
+                env={"MALLOC_ARENA_MAX": "2", **({"SLURM_JWT": "daemon"} if auth == "jwt" else {})},
             )
         )
     found.append(
