@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from slurmrest_adapter.config import DEFAULT_PATH, MapLine, Settings, load
-from slurmrest_adapter.doctor import cluster, files, findings, jobs, rest
+from slurmrest_adapter.doctor import cluster, files, findings, jobs, nodes, rest
 from slurmrest_adapter.doctor.script import doctor_script
 from slurmrest_adapter.doctor.verdict import Check, Verdict, fail, ok, skip, warn
 from slurmrest_adapter.domain.errors import ConfigError, SlurmError
@@ -23,7 +23,7 @@ from slurmrest_adapter.slurm.tokens import NoToken, TokenSource
 IDENTITY = "identity"
 # Everything that is asked of Slurm, in order; skipped together when Slurm cannot be asked.
 _OF_SLURM = (rest.VERSION, rest.TOKEN, rest.USERS, cluster.SLURMCTLD, cluster.PARTITION, cluster.GRES)
-_OF_NODES = (findings.JOB, findings.PLUGINS, *findings.ON_NODE)
+_OF_NODES = (findings.JOB, findings.PLUGINS, *nodes.ON_NODE)
 
 
 @dataclass
@@ -209,9 +209,9 @@ class Examination:
         gres_of = {node.name: node.gres for node in self._nodes}
         for job in made:
             self._add(*findings.of_job(job, self.timeout))
-            gres = gres_of.get(str((job.found or {}).get("node")))
+            gres = gres_of.get(getattr(job.found, "node", ""))
             runner = settings.podrunner
-            self._add(*findings.of_node(job, on_nodes, runner.python, runner.mode, gres))
+            self._add(*nodes.of_node(job, on_nodes, runner.python, runner.mode, gres))
         return made
 
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from slurmrest_adapter.doctor import node
+from slurmrest_adapter.doctor import node, told
 from slurmrest_adapter.doctor.script import DIRECTORY_VARIABLE
 from slurmrest_adapter.domain.errors import AdapterError, NotFound, SlurmError, Unavailable
 from slurmrest_adapter.domain.jobs import JobInfo, JobRef
@@ -58,7 +58,7 @@ class NodeJob:
     first: JobInfo | None = None
     info: JobInfo | None = None
     over: bool = False
-    found: dict[str, Any] | None = None
+    found: told.Told | None = None
     untrusted: str = ""
 
 
@@ -168,17 +168,17 @@ def _submit(errand: Errand, job: NodeJob) -> None:
 
 
 def _follow(errand: Errand, jobs: list[NodeJob], until: float) -> None:
-    told: dict[int, str] = {}
+    said: dict[int, str] = {}
     while True:
         open_ = [job for job in jobs if not job.over]
         for job in open_:
-            _look_at(errand, job, told)
+            _look_at(errand, job, said)
         if all(job.over for job in jobs) or errand.clock() >= until:
             return
         errand.sleep(_STEP_SECONDS)
 
 
-def _look_at(errand: Errand, job: NodeJob, told: dict[int, str]) -> None:
+def _look_at(errand: Errand, job: NodeJob, said: dict[int, str]) -> None:
     assert job.ref is not None
     job_id = job.ref.job_id
     try:
@@ -196,8 +196,8 @@ def _look_at(errand: Errand, job: NodeJob, told: dict[int, str]) -> None:
     standing = classify(job.info.states, job.info.reason)
     job.over = standing.ended
     words = standing.words + (f" ({job.info.reason})" if job.info.reason not in ("", "None") else "")
-    if told.get(job_id) != words:
-        told[job_id] = words
+    if said.get(job_id) != words:
+        said[job_id] = words
         errand.say(f"job {job_id}: {words}")
 
 
@@ -208,10 +208,9 @@ def _read(errand: Errand, job: NodeJob) -> None:
         try:
             data = read_file(errand.shared, (job.directory, node.FINDINGS), job.owner.uid, _MOST_BYTES)
             if data is not None:
-                found = json.loads(data)
-                job.found = found if isinstance(found, dict) else None
+                job.found = told.parse(data)
                 return
-        except (AdapterError, ValueError) as error:
+        except AdapterError as error:
             job.untrusted = str(error)
             return
         # A failed job left nothing; only a good one's file may be late.

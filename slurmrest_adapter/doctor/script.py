@@ -7,6 +7,7 @@ A shell that finds no Python tells so itself.
 from __future__ import annotations
 
 import base64
+import functools
 import json
 import shlex
 import zlib
@@ -68,6 +69,7 @@ DOCTOR
 """
 
 
+@functools.cache
 def doctor_script(python: str) -> str:
     """The batch script; `python` is the site's interpreter on the nodes, a name or an absolute path."""
     packed = {name.replace(PACKAGE, f"sra.{PACKAGE}", 1): text for name, text in sources().items()}

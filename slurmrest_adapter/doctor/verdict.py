@@ -65,4 +65,5 @@ def overall(checks: Iterable[Check]) -> Verdict:
 
 
 def _line(text: str) -> str:
-    return " ".join(text.split())
+    # Daemons, nodes and users have their words in here: none of them may write to the terminal.
+    return "".join(c if c.isprintable() else "?" for c in " ".join(text.split()))
