@@ -167,7 +167,11 @@ class Examination:
             )
             return self._skip(rest_of, "slurmctld does not answer")
         self._add(*cluster.partitions(wanted, partitions, self._nodes))
-        reachable = set() if cluster.SLURM_DEFAULT in wanted else set(wanted)
+        usable = {name for name in wanted if not self._failed(cluster.PARTITION, name)}
+        if not usable:
+            self._skip((cluster.GRES,), "no configured partition can be used")
+            return ""
+        reachable = set() if cluster.SLURM_DEFAULT in usable else usable
         gres = cluster.wanted_gres(settings.gpu.resources, settings.gpu.types)
         self._add(*cluster.gres(gres, self._nodes, reachable))
         return ""

@@ -180,6 +180,7 @@ def test_no_common_version(cli: Cli) -> None:
 def test_a_missing_partition(cli: Cli) -> None:
     told = doctor(cli.configure(defaults={"partition": "nowhere"}))
     told.failed("partition", "nowhere", "all, cpu, gpu", "defaults.partition")
+    told.only("partition")
     assert told.verdicts()["job"] == {"skip"}
 
 
