@@ -143,8 +143,11 @@ class Examination:
         self._add(accepted)
         if accepted.verdict is Verdict.FAIL:
             return self._skip(rest_of[1:], "the token is refused")
-        users = dict.fromkeys(line.user for line in settings.identity.map)
-        self._add(*(rest.may_act_for(probe, user, versions.chosen) for user in users))
+        if accepted.verdict is Verdict.SKIP:  # slurmctld is down, which takes ten seconds to hear each time
+            self._skip((rest.USERS,), "the token's check could not be made either")
+        else:
+            users = dict.fromkeys(line.user for line in settings.identity.map)
+            self._add(*(rest.may_act_for(probe, user, versions.chosen) for user in users))
         why = self._cluster(settings, asker, wanted)
         names = [gres.partition(":")[0] for gres in settings.gpu.resources.values()]
         accounting = rest.accounting(probe, asker, versions.chosen, names)
@@ -160,13 +163,17 @@ class Examination:
             self._add(controller)
             if controller.verdict is Verdict.FAIL:
                 return self._skip(rest_of, "slurmctld does not answer")
-            partitions, self._nodes = gateway.partitions(asker), gateway.nodes(asker)
+            self._nodes = gateway.nodes(asker)
         except SlurmError as error:
             self._add(
                 fail(cluster.SLURMCTLD, str(error), "start slurmctld; its log and slurmrestd's say more")
             )
             return self._skip(rest_of, "slurmctld does not answer")
-        self._add(*cluster.partitions(wanted, partitions, self._nodes))
+        try:
+            self._add(*cluster.partitions(wanted, gateway.partitions(asker), self._nodes))
+        except SlurmError as error:
+            # slurmrestd asks slurmdbd for TRES names first; slurmctld itself can do without.
+            self._add(skip(cluster.PARTITION, f"could not be asked, as happens without slurmdbd: {error}"))
         usable = {name for name in wanted if not self._failed(cluster.PARTITION, name)}
         if not usable:
             self._skip((cluster.GRES,), "no configured partition can be used")

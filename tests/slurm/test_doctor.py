@@ -274,10 +274,17 @@ def lab_to_break() -> Iterator[Lab]:
     subprocess.run([SLURM_LAB, "down", "--wipe", "--name", BROKEN], check=True, capture_output=True)
 
 
-def test_no_apptainer_and_no_python_on_a_node(lab_to_break: Lab, tmp_path: Path) -> None:
+def test_no_slurmdbd_no_apptainer_and_no_python_on_a_node(lab_to_break: Lab, tmp_path: Path) -> None:
     """One test, since the lab is one."""
     cli = Cli(lab_to_break, tmp_path)
     programs = Path(lab_to_break.env["LAB_ROOT"]) / "usr/bin"
+    subprocess.run([SLURM_LAB, "stop", "slurmdbd", "--name", BROKEN], check=True, capture_output=True)
+    told = doctor(cli)
+    told.failed("accounting", "slurmdbd", "start slurmdbd")
+    told.only("accounting")
+    assert told.verdicts()["job"] == {"ok"}  # slurmctld can do without
+    subprocess.run([SLURM_LAB, "start", "slurmdbd", "--name", BROKEN], check=True, capture_output=True)
+
     apptainer = programs / "apptainer"
     apptainer.rename(programs / "apptainer.away")
     told = doctor(cli)

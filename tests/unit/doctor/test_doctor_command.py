@@ -19,6 +19,7 @@ from click.testing import CliRunner, Result
 from slurmrest_adapter.cli import build
 from slurmrest_adapter.cli.main import cli
 from slurmrest_adapter.doctor import nodes
+from slurmrest_adapter.domain.errors import Rejected
 from slurmrest_adapter.domain.jobs import NodeInfo, PartitionInfo, Ping
 from tests.fakes.clock import FakeClock
 from tests.fakes.slurm import FakeGateway
@@ -197,6 +198,18 @@ def test_slurmctld_is_down(site: Site) -> None:
     found = verdicts(site.document())
     assert found["slurmctld"] == {"fail"}
     assert found["partition"] == found["gres"] == found["job"] == {"skip"}
+
+
+def test_partitions_that_cannot_be_asked(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on 24.11 without slurmdbd: the rest is looked at all the same."""
+
+    def refuse(user: str | None = None) -> list[PartitionInfo]:
+        raise Rejected(111, "Connection refused")
+
+    monkeypatch.setattr(site.slurm, "partitions", refuse)
+    found = verdicts(site.document("--no-jobs"))
+    assert found["partition"] == {"skip"}
+    assert found["slurmctld"] == found["gres"] == {"ok"}
 
 
 def test_help_has_an_example() -> None:
