@@ -42,6 +42,7 @@ from slurmrest_adapter.slurm.breaker import Breaker, BreakerPolicy
 from slurmrest_adapter.slurm.commands import Commands, positive
 from slurmrest_adapter.slurm.retry import Counters, Retrier, RetryPolicy, retry_after
 from slurmrest_adapter.slurm.session import AnswerLost, Session
+from slurmrest_adapter.slurm.shared import Shared
 from slurmrest_adapter.slurm.tokens import TokenSource
 
 T = TypeVar("T")
@@ -90,8 +91,10 @@ class Gateway(Commands):
         self._never_as = frozenset(never_as)
         self._min_uid = min_uid
         self._chosen: Binding | None = None
+        self._without_accounts = False  # known with the version
         self._clock = clock
         self._bulk = bulk.Chooser()
+        self._all_jobs: Shared[list[FoundJob]] = Shared()
         self._counters = Counters()
         self._retried = Retrier(retry, self._counters, clock=clock, sleep=sleep)
         # slurmdbd may be down alone, and nobody shall wait for slurmctld because of it.
@@ -207,7 +210,7 @@ class Gateway(Commands):
         found = _named(found, name, user)
         if any(_ACTIVE.intersection(job.states) for job in found):
             return found
-        present = self._ask(binding.jobs(), user)
+        present = self._all_jobs(user, lambda: self._ask(binding.jobs(), user))
         # slurmctld's row is the newer one.
         merged = {(job.job_id, job.submit_time): job for job in found + _named(present, name, user)}
         if not merged and past_unknown is not None:
@@ -332,9 +335,10 @@ class Gateway(Commands):
                 "GET", f"/slurm/{version}/ping/", headers=self._identity(user), repeatable=True
             )
             try:
-                answers.check(response, source=self._tokens, user=user, ours=negotiate.OURS)
+                said = answers.check(response, source=self._tokens, user=user, ours=negotiate.OURS)
             except Incompatible:
                 return False
+        self._without_accounts = said.keeps_accounts is False
         return True
 
 

@@ -37,8 +37,8 @@ from tests.slurm.conftest import Lab
 pytestmark = pytest.mark.slurm
 Pods = Callable[..., dict[str, Any]]
 
-READ_SECONDS = 3.0
-LOOK_SECONDS = 5.0
+READ_SECONDS = 4.0
+LOOK_SECONDS = 6.0
 # What the proxy does to the first submit of a pod, and to how many pods.
 FATES = [
     *[Treatment(Fate.SWALLOW)] * 8,

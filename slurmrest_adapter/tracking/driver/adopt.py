@@ -15,6 +15,7 @@ from slurmrest_adapter.tracking.driver.deps import Deps
 # Lines of the story after which a request may be on its way, and the one that says that none is.
 _TRIES = frozenset({"intent", "lost", "again"})
 UNSENT = "unsent"
+_FIRST_PAUSE = 0.5  # seconds
 
 
 def find(deps: Deps, record: PodRecord) -> JobRef | None:
@@ -83,6 +84,7 @@ def settle(deps: Deps, record: PodRecord) -> JobRef | None:
         return None
     tries = [line.time for line in deps.store.story(record.uid) if line.event in _TRIES]
     deadline = max(tries, default=record.created) + deps.look_for
+    pause = _FIRST_PAUSE
     while True:
         last = deps.clock() >= deadline
         try:
@@ -93,7 +95,9 @@ def settle(deps: Deps, record: PodRecord) -> JobRef | None:
             found = None
         if found is not None or last:
             return found
-        deps.sleep(0.5)
+        # Less and less often: a look may cost Slurm its whole list of jobs.
+        deps.sleep(min(pause, max(_FIRST_PAUSE, deadline - deps.clock())))
+        pause *= 2
 
 
 def submitted(deps: Deps, record: PodRecord, ref: JobRef, how: str) -> PodRecord:
