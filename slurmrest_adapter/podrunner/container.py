@@ -1,7 +1,8 @@
 """How one container is started: its argv, environment and working directory, by the kubelet's rules.
 
-Apptainer looks a command up by itself, but says whatever goes wrong with one exit code, 255, that a
-program may use too. So what the kernel would refuse is looked for first, in the root file system.
+In plain mode Apptainer starts it. That cannot carry every variable, so some are refused. It also looks a
+command up by itself, but says whatever goes wrong with one exit code, 255, that a program may use too: so
+what the kernel would refuse is looked for first, in the root file system.
 """
 
 import os
@@ -16,8 +17,21 @@ from .volumes import Bound
 DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 NOT_FOUND, NOT_EXECUTABLE, START_FAILED = 127, 126, 128
 _NAME = re.compile(r"^[A-Za-z_][A-Za-z0-9_]*$")
-# Read-only in the shell that sets a container's variables: Apptainer loses them without a word.
-_READ_ONLY = ("UID", "EUID", "GID")
+# The shell code by which Apptainer sets a container's variables uses these itself. Seen with 1.4.5: each
+# came out lost or changed; neighbours such as PWD, IFS, PS1 or APPTAINER_NAME came out right.
+_TAKEN: Tuple[str, ...] = (
+    "UID",
+    "EUID",
+    "GID",
+    "e",
+    "key",
+    "__script__",
+    "__exported_env__",
+    "__apptainer_cmd__",
+)
+_TAKEN += ("PROMPT_COMMAND", "PREPEND_PATH", "APPEND_PATH", "SINGULARITY_ENVIRONMENT")
+_TAKEN += ("APPTAINER_SHELL", "SINGULARITY_SHELL", "APPTAINER_APPNAME", "SINGULARITY_APPNAME")
+_LONGEST = 131071  # bytes of one string that the kernel takes
 _LINKS = 40  # symbolic links followed in one path, as in the kernel
 _RUNSCRIPT = "/.singularity.d/runscript"
 Places = Mapping[str, str]  # path in the container → path on the node
@@ -33,9 +47,10 @@ class CannotRun(Exception):
 
 
 class Start(NamedTuple):
-    """Everything Apptainer needs; `make_cwd` if the working directory is missing in the image.
+    """Everything that starts it; `make_cwd` if the working directory is missing in the image.
 
-    `notes` are for the container's message: what of the image was left out.
+    `home` is for Apptainer, which takes HOME in no other way. `notes` are for the container's
+    message: what of the image was left out.
     """
 
     argv: List[str]
@@ -52,26 +67,30 @@ def resolve(
     root: str,
     gpu_env: Dict[str, str],
     mounts: Iterable[Bound] = (),
+    exact: bool = False,
 ) -> Start:
     """Work out one container's start from its plan, its image and its volumes; raises CannotRun.
 
     `config` is the image's OCI configuration (Entrypoint, Cmd, Env…), None for an image that has
-    none: then a pod without a command runs the image's own runscript.
+    none: then a pod without a command runs the image's own runscript. `exact`: not by Apptainer.
     """
     image = config or {}
     entrypoint = image.get("Entrypoint") or []
     if config is None and find(root, _RUNSCRIPT):
         entrypoint = [_RUNSCRIPT]
     argv = command_line(container.command, container.args, entrypoint, image.get("Cmd") or [])
-    env, notes = environment(image.get("Env") or [], gpu_env, container.env)
+    env, notes = environment(image.get("Env") or [], gpu_env, container.env, exact)
     if config is not None:
         env.setdefault("PATH", DEFAULT_PATH)
-    home = env.pop("HOME", "/")
-    if not home.startswith("/") or ":" in home or "," in home:
-        raise CannotRun(START_FAILED, "env HOME: must be an absolute path without colon and comma here")
     cwd = container.working_dir or image.get("WorkingDir") or "/"
     if not cwd.startswith("/"):
         raise CannotRun(START_FAILED, "working directory {!r} is not an absolute path".format(cwd))
+    if exact:
+        env.setdefault("HOME", "/")
+        return Start(argv, env, env["HOME"], cwd, False, notes)
+    home = env.pop("HOME", "/")
+    if not home.startswith("/") or ":" in home or "," in home:
+        raise CannotRun(START_FAILED, "env HOME: must be an absolute path without colon and comma here")
     cwd = os.path.normpath("/" + cwd.lstrip("/"))
     bound = places(root, mounts)
     make_cwd = check_directory(root, cwd, bound)
@@ -93,7 +112,10 @@ def command_line(
 
 
 def environment(
-    image_env: Iterable[str], gpu_env: Dict[str, str], pod_env: Iterable[Tuple[str, str]]
+    image_env: Iterable[str],
+    gpu_env: Dict[str, str],
+    pod_env: Iterable[Tuple[str, str]],
+    exact: bool = False,
 ) -> Tuple[Dict[str, str], List[str]]:
     """Merge the variables, the pod's last; answers them and notes on what of the image was left out.
 
@@ -102,30 +124,43 @@ def environment(
     """
     merged: Dict[str, str] = OrderedDict()
     notes = []
+    why = impossible if exact else refusal
     for pair in image_env:
         name, _, value = pair.partition("=")
-        if refusal(name, value):
-            notes.append("the image's variable {!r} is left out: {}".format(name, refusal(name, value)))
-        else:
+        problem = why(name, value)
+        if problem and name:
+            notes.append("the image's variable {!r} is left out: {}".format(name, problem))
+        elif name:
             merged[name] = value
     merged.update(gpu_env)
     for name, value in pod_env:
-        problem = refusal(name, value)
+        problem = why(name, value)
         if problem:
             raise CannotRun(START_FAILED, "env {!r}: {}".format(name, problem))
         merged[name] = value
     return merged, notes
 
 
-def refusal(name: str, value: str) -> Optional[str]:
-    """Why Apptainer cannot pass a variable exactly; None if it can."""
-    if not _NAME.match(name):
-        return "the name is no shell identifier, which Apptainer cannot pass"
-    if name in _READ_ONLY:
-        return "is read-only in Apptainer"
-    if "\r\n" in value:
-        return "the value holds a carriage return before a newline, which Apptainer drops"
+def impossible(name: str, value: str) -> Optional[str]:
+    """Why no process can have this variable; None if one can. Never tells the value."""
+    if not name or "=" in name:
+        return "the name is empty or holds '='"
+    if len(name.encode("utf-8", "surrogatepass") + value.encode("utf-8", "surrogatepass")) + 2 > _LONGEST:
+        return "is longer than the {} bytes that a process can be given".format(_LONGEST)
     return None
+
+
+def refusal(name: str, value: str) -> Optional[str]:
+    """Why Apptainer cannot pass a variable exactly; None if it can. Never tells the value."""
+    if not _NAME.match(name):
+        return "the name is no shell identifier, which Apptainer (podrunner mode plain) cannot pass"
+    if name in _TAKEN:
+        return "Apptainer (podrunner mode plain) uses this name itself"
+    if name == "LD_LIBRARY_PATH" and value:
+        return "Apptainer (podrunner mode plain) appends to it"
+    if "\r\n" in value:
+        return "holds a carriage return before a newline, which Apptainer (podrunner mode plain) drops"
+    return impossible("APPTAINERENV_" + name, value)
 
 
 def places(root: str, mounts: Iterable[Bound]) -> Places:

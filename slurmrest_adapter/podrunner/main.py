@@ -67,7 +67,8 @@ def _run(pod_plan: plan.Plan, record: status.Status, pod: str, deadline: Optiona
         except (OSError, volumes.VolumeError) as error:
             return _refuse(record, "volumes: {}".format(error))
         left = None if deadline is None else deadline - (time.monotonic() - began)
-        return Supervisor(pod_plan, record, pod, directory, allotment, directories, control).run(left)
+        supervisor = Supervisor(pod_plan, record, pod, directory, allotment, directories, local, control)
+        return supervisor.run(left)
 
     try:
         local.disk()

@@ -53,6 +53,7 @@ class ContainerPlan(NamedTuple):
     gpus: List[int]
     pull_policy: str
     mounts: List[Mount]
+    read_only_root: bool = False
 
 
 class Plan(NamedTuple):
@@ -182,6 +183,7 @@ def _container(item: Any, where: str) -> ContainerPlan:
             _mount(mount, "{}.mounts[{}]".format(where, index))
             for index, mount in enumerate(_list(item.get("mounts") or [], where + ".mounts"))
         ],
+        read_only_root=item.get("read_only_root") is True,
     )
 
 

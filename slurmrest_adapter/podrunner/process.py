@@ -145,6 +145,18 @@ def descendants(pid: int) -> List[int]:
     return found
 
 
+def namespace_pids(pid: int) -> List[str]:
+    """A process's numbers in our PID namespace and in those below it; empty if /proc does not tell."""
+    try:
+        with open("/proc/{}/status".format(pid), "rb") as stream:
+            for line in stream:
+                if line.startswith(b"NSpid:"):
+                    return line.decode("ascii").split()[1:]
+    except OSError:
+        pass
+    return []
+
+
 def program_of(pid: int) -> Optional[str]:
     """What /proc says a process executes; None if it does not tell."""
     try:

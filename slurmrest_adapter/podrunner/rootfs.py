@@ -67,7 +67,9 @@ def mount(path: str, offset: int, target: str) -> None:
         raise OSError("squashfuse_ll is not installed")
     os.mkdir(target, 0o755)
     env = {"PATH": os.environ.get("PATH", os.defpath)}
-    argv = [program, "-f", "-o", "ro,nodev,offset={}".format(offset), path, target]
+    # Files that root made belong to the user too: who owns them has no name in the pod's namespace.
+    options = "ro,nodev,offset={},uid={},gid={}".format(offset, os.getuid(), os.getgid())
+    argv = [program, "-f", "-o", options, path, target]
     pid = process.spawn(argv, env, 2, 2, _server)
     device = os.lstat(os.path.dirname(target)).st_dev
     until = time.monotonic() + _MOUNT_SECONDS

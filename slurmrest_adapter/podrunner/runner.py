@@ -6,7 +6,7 @@ import signal
 import time
 from typing import Any, Dict, List, Optional
 
-from . import apptainer, container, gpus, process, rootfs, sandbox, syscalls, volumes
+from . import apptainer, assemble, container, exact, gpus, process, rootfs, sandbox, syscalls, volumes
 from .logs import CriLog
 from .loop import Loop
 from .plan import ContainerPlan, Plan
@@ -40,6 +40,7 @@ class Context:
         sandbox_directory: Optional[str],
         allotment: gpus.Allotment,
         directories: Dict[str, str],
+        local: volumes.Local,
         loop: Loop,
         owner: Owner,
     ) -> None:
@@ -48,6 +49,7 @@ class Context:
         self.sandbox = sandbox_directory
         self.allotment = allotment
         self.directories = directories
+        self.local = local
         self.loop = loop
         self.owner = owner
         self.children: Dict[int, Runner] = {}
@@ -65,6 +67,7 @@ class Runner:
         self._worker: Optional[int] = None
         self._answer = b""
         self._pid: Optional[int] = None
+        self._exact: Optional[exact.Container] = None
         self._ended: Optional[process.Ended] = None
         self._log: Optional[CriLog] = None
         self._pipes: Dict[str, int] = {}
@@ -122,6 +125,12 @@ class Runner:
             # or will when the pipe is read.
             return
         self._ended = process.decode(status)
+        begun, self._exact = self._exact, None
+        if begun is not None:
+            try:
+                self._ended = exact.ended(begun, status)
+            except container.CannotRun as problem:
+                self._fail(problem.code, "ContainerCannotRun", str(problem))
         self._record["finished_at"] = round(time.time(), 3)
         self._context.loop.after(_DRAIN_SECONDS, self._drained)
         self._finish_if_done()
@@ -167,7 +176,7 @@ class Runner:
             self._record["gpus"] = indices
             gpu_env = gpus.environment(context.allotment, plan.gpus, context.sandbox is not None)
             mounts = volumes.bind(plan.mounts, context.directories)
-            start = container.resolve(plan, config, root, gpu_env, mounts)
+            start = container.resolve(plan, config, root, gpu_env, mounts, context.sandbox is not None)
             self._notes = start.notes
             self._spawn(start, root, config is not None, mounts)
         except container.CannotRun as problem:
@@ -177,23 +186,27 @@ class Runner:
 
     def _spawn(self, start: container.Start, root: str, oci: bool, mounts: List[volumes.Bound]) -> None:
         context = self._context
-        dev = None
-        empty = os.path.join(context.sandbox or context.pod, sandbox.EMPTY)
-        os.makedirs(empty, mode=0o755, exist_ok=True)
-        if context.sandbox is not None:
-            dev = os.path.join(context.sandbox, sandbox.DEV_GPU if self.container.gpus else sandbox.DEV)
-        nvidia = bool(self.container.gpus) and os.path.exists("/dev/nvidiactl")
-        place = apptainer.Place(root, dev, empty, context.plan.hostname, nvidia, oci, mounts)
-        argv, env = apptainer.call(start, place)
         directory = os.path.join(context.pod, "logs", self.container.name)
         os.makedirs(directory, mode=0o700, exist_ok=True)
         self._log = CriLog(os.path.join(directory, "{}.log".format(self._record["restart_count"])))
         out, out_writer = os.pipe()
         err, err_writer = os.pipe()
-        prepare = None if context.sandbox is not None else _die_with_runner
-        self._pid = process.spawn(argv, env, out_writer, err_writer, prepare)
-        os.close(out_writer)
-        os.close(err_writer)
+        try:
+            if context.sandbox is not None:
+                place = self._place(context.sandbox, root, oci, mounts)
+                self._exact = exact.spawn(start, place, out_writer, err_writer)
+                self._pid = self._exact.pid
+            else:
+                empty = os.path.join(context.pod, sandbox.EMPTY)
+                os.makedirs(empty, mode=0o755, exist_ok=True)
+                nvidia = bool(self.container.gpus) and os.path.exists("/dev/nvidiactl")
+                argv, env = apptainer.call(
+                    start, apptainer.Place(root, None, empty, context.plan.hostname, nvidia, oci, mounts)
+                )
+                self._pid = process.spawn(argv, env, out_writer, err_writer, _die_with_runner)
+        finally:
+            os.close(out_writer)
+            os.close(err_writer)
         context.children[self._pid] = self
         self._pipes = {"stdout": out, "stderr": err}
         context.loop.read(out, lambda data: self._output("stdout", data))
@@ -201,6 +214,20 @@ class Runner:
         self._started = time.monotonic()
         self._record.update(state="running", reason="", started_at=round(time.time(), 3))
         context.owner.changed()
+
+    def _place(self, inside: str, root: str, oci: bool, mounts: List[volumes.Bound]) -> assemble.Place:
+        plan = self.container
+        return assemble.Place(
+            root=root,
+            area=os.path.join(inside, sandbox.ROOTS, plan.name + ".area"),
+            init=os.path.join(inside, sandbox.INIT),
+            upper=self._context.local.upper(plan),
+            read_only=plan.read_only_root,
+            dev=os.path.join(inside, sandbox.DEV_GPU if plan.gpus else sandbox.DEV),
+            hostname=self._context.plan.hostname,
+            oci=oci,
+            mounts=mounts,
+        )
 
     def _output(self, stream: str, data: bytes) -> None:
         if not data:
@@ -224,15 +251,16 @@ class Runner:
         if self._ended is None or self._pipes or self.code is not None:
             return
         ended = self._ended
-        if ended.code == _FATAL_CODE and self._quiet and len(self._stderr) < _FATAL_BYTES:
+        plain = self._context.sandbox is None
+        if plain and ended.code == _FATAL_CODE and self._quiet and len(self._stderr) < _FATAL_BYTES:
             problem = container.fatal(self._stderr)
             if problem is not None:
                 self._fail(problem.code, "ContainerCannotRun", str(problem))
                 return
         self._close(ended.code, "Completed" if ended.code == 0 else "Error", "")
-        # Apptainer answers 128+s for a program that died of a signal; only ours are certain.
+        # Apptainer answers 128+s for a program that died of a signal; only ours are certain then.
         number = ended.signal or ended.code - 128
-        if ended.signal or (self._term_wanted and number in (signal.SIGTERM, signal.SIGKILL)):
+        if ended.signal or (plain and self._term_wanted and number in (signal.SIGTERM, signal.SIGKILL)):
             self._record["signal"] = int(number)
         self._context.owner.changed()
 
@@ -267,11 +295,15 @@ class Runner:
     def _term_when_started(self) -> None:
         if self._pid is None or self._ended is not None:
             return
-        waited = time.monotonic() - self._started
-        if waited < _START_SECONDS and not self._program_runs(self._pid):
+        target: Optional[int] = self._pid
+        if self._context.sandbox is not None:
+            target = exact.main_pid(self._pid)
+        elif time.monotonic() - self._started < _START_SECONDS and not self._program_runs(self._pid):
+            target = None
+        if target is None:
             self._context.loop.after(_START_STEP_SECONDS, self._term_when_started)
-            return
-        process.kill(self._pid, signal.SIGTERM)
+        else:
+            process.kill(target, signal.SIGTERM)
 
     @staticmethod
     def _program_runs(pid: int) -> bool:

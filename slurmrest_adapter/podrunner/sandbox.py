@@ -20,6 +20,7 @@ DEV_GPU = "dev-gpu"
 DEV_RUNNER = "dev-runner"  # for this program and Apptainer: also has what mounting needs
 ROOTS = "roots"
 EMPTY = "empty"
+INIT = "init"  # the program that is PID 1 in containers
 _SHM = "shm"
 
 SHM_SIZE = "64m"  # as container runtimes give; the containers of a pod share it

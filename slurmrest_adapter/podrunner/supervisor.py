@@ -13,6 +13,7 @@ from .loop import Loop
 from .plan import Plan
 from .runner import Context, Owner, Runner
 from .status import Status
+from .volumes import Local
 
 _FLUSH_SECONDS = 1.0
 
@@ -21,7 +22,7 @@ class Supervisor(Owner):
     """Runs one pod.
 
     `pod` is its directory, `sandbox` the directory inside its namespaces, None without them;
-    `directories` has the pod's volumes by name. On the
+    `directories` has the pod's volumes by name, `local` is where they lie outside the sandbox. On the
     descriptor `control` a "T" asks for the pod's end; its closing means that the batch process is gone.
     """
 
@@ -33,12 +34,13 @@ class Supervisor(Owner):
         sandbox: Optional[str],
         allotment: Allotment,
         directories: Dict[str, str],
+        local: Local,
         control: int,
     ) -> None:
         self._plan = plan
         self._status = status
         self._loop = Loop(lambda: self.stop("Terminated"), self._child_ended)
-        self._context = Context(plan, pod, sandbox, allotment, directories, self._loop, self)
+        self._context = Context(plan, pod, sandbox, allotment, directories, local, self._loop, self)
         self._runners = [
             Runner(self._context, container, record)
             for container, record in zip(plan.containers, status.containers)  # noqa: B905  3.6

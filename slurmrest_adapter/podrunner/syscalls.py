@@ -5,13 +5,23 @@ import os
 import struct
 from typing import Optional
 
-# <sched.h>, <sys/mount.h>, <sys/prctl.h>, <linux/capability.h>
-CLONE_NEWNS, CLONE_NEWIPC, CLONE_NEWUSER, CLONE_NEWPID = 0x20000, 0x8000000, 0x10000000, 0x20000000
-MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_BIND, MS_REC, MS_PRIVATE = 2, 4, 8, 0x1000, 0x4000, 0x40000
+# <sched.h>, <sys/mount.h>, <sys/prctl.h>, <linux/capability.h>, <sys/statvfs.h>
+CLONE_NEWNS, CLONE_NEWUTS, CLONE_NEWIPC = 0x20000, 0x4000000, 0x8000000
+CLONE_NEWUSER, CLONE_NEWPID = 0x10000000, 0x20000000
+MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_REMOUNT = 1, 2, 4, 8, 32
+MS_NOATIME, MS_NODIRATIME, MS_RELATIME = 0x400, 0x800, 0x200000
+MS_BIND, MS_REC, MS_PRIVATE = 0x1000, 0x4000, 0x40000
 MNT_DETACH = 2
-PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER, PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE = 1, 36, 47, 2
+PR_SET_PDEATHSIG, PR_CAPBSET_DROP, PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS = 1, 24, 36, 38
+PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE, PR_CAP_AMBIENT_CLEAR_ALL = 47, 2, 4
 _CAPABILITY_VERSION_3 = 0x20080522
 CAP_SYS_ADMIN = 21
+_CAPABILITIES = 64  # no kernel has more; it refuses the numbers it does not know
+# What a mount of another user namespace has must stay when we mount it anew: statvfs flag → mount flag.
+_KEPT = (
+    (1, MS_RDONLY), (2, MS_NOSUID), (4, MS_NODEV), (8, MS_NOEXEC),
+    (1024, MS_NOATIME), (2048, MS_NODIRATIME), (4096, MS_RELATIME),
+)  # fmt: skip
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -27,6 +37,35 @@ def unshare(flags: int) -> None:
     _checked(_libc.unshare(ctypes.c_int(flags)), "unshare")
 
 
+def set_namespace(descriptor: int, kind: int) -> None:
+    """Join a namespace; see setns(2). Raises OSError."""
+    _checked(_libc.setns(ctypes.c_int(descriptor), ctypes.c_int(kind)), "setns")
+
+
+def set_hostname(name: str) -> None:
+    """Name this UTS namespace. Raises OSError."""
+    text = name.encode("utf-8")
+    _checked(_libc.sethostname(text, ctypes.c_size_t(len(text))), "sethostname")
+
+
+def pivot_here() -> None:
+    """Make the working directory, a mount point, the root, and let the old root go. Raises OSError.
+
+    See pivot_root(2), "pivot_root(".", ".")": the old root lies on the new one until it is detached.
+    """
+    _checked(_libc.pivot_root(b".", b"."), "pivot_root")
+    unmount(".")
+
+
+def make_read_only(target: str) -> None:
+    """Let nothing be written through the mount at `target`. Raises OSError."""
+    has = os.statvfs(target).f_flag
+    flags = MS_REMOUNT | MS_BIND | MS_RDONLY
+    for flag, kept in _KEPT:
+        flags |= kept if has & flag else 0
+    mount("none", target, None, flags)
+
+
 def mount(source: str, target: str, kind: Optional[str], flags: int = 0, options: str = "") -> None:
     """See mount(2). Raises OSError that names the target."""
     _checked(
@@ -35,7 +74,7 @@ def mount(source: str, target: str, kind: Optional[str], flags: int = 0, options
             os.fsencode(target),
             kind.encode("ascii") if kind else None,
             ctypes.c_ulong(flags),
-            options.encode("ascii") if options else None,
+            options.encode("utf-8", "surrogateescape") if options else None,
         ),
         "mount " + target,
     )
@@ -59,3 +98,16 @@ def keep_capability_over_exec(capability: int) -> None:
     data = ctypes.create_string_buffer(struct.pack("<6I", bit, bit, bit, 0, 0, 0))
     _checked(_libc.capset(header, data), "capset")
     prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE, capability)
+
+
+def give_up_privileges() -> None:
+    """Leave no capability to this process, and let no program it executes gain any. Raises OSError."""
+    for capability in range(_CAPABILITIES):
+        try:
+            prctl(PR_CAPBSET_DROP, capability)
+        except OSError:
+            break
+    prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL)
+    header = ctypes.create_string_buffer(struct.pack("<Ii", _CAPABILITY_VERSION_3, 0))
+    _checked(_libc.capset(header, ctypes.create_string_buffer(24)), "capset")
+    prctl(PR_SET_NO_NEW_PRIVS, 1)

@@ -13,7 +13,7 @@ import tempfile
 from typing import Dict, List, Mapping, NamedTuple, Optional, Tuple
 
 from . import images, syscalls
-from .plan import Mount, Plan, Volume
+from .plan import ContainerPlan, Mount, Plan, Volume
 
 _SHARED_MEMORY = "/dev/shm"
 _FILES, _MEMORY = "files", "memory"
@@ -63,12 +63,12 @@ class Scratch:
         except OSError as error:
             raise VolumeError("{}: {}".format(base, error.strerror))
         for path, descriptor in left:
-            _remove(path)
+            remove(path)
             os.close(descriptor)
 
     def remove(self) -> None:
         """Remove it with all that is in it."""
-        _remove(self.path)
+        remove(self.path)
         os.close(self._lock)
 
 
@@ -77,15 +77,23 @@ class Local:
 
     def __init__(self, plan: Plan, environ: Mapping[str, str]) -> None:
         self._on_disk = any(volume.files is None and not volume.memory for volume in plan.volumes)
+        if plan.mode != "plain":
+            self._on_disk = self._on_disk or any(not each.read_only_root for each in plan.containers)
         self._base = disk_base(environ)
         self._disk: Optional[Scratch] = None
         self._memory: Optional[Scratch] = None
 
     def disk(self) -> Optional[str]:
-        """A directory on the node's disk, None if no volume needs one; raises VolumeError."""
+        """A directory on the node's disk, None if nothing needs one; raises VolumeError."""
         if self._on_disk and self._disk is None:
             self._disk = Scratch(self._base)
         return self._disk.path if self._disk is not None else None
+
+    def upper(self, container: ContainerPlan) -> Optional[str]:
+        """Where a container's root keeps what is written to it; None where it is read-only."""
+        disk = None if container.read_only_root else self.disk()
+        # No volume's name begins so.
+        return None if disk is None else os.path.join(disk, ".root-" + container.name)
 
     def memory(self) -> str:
         """A directory on memory that the node shares; raises VolumeError."""
@@ -225,7 +233,7 @@ def _abandoned(path: str) -> List[Tuple[str, int]]:
     return [(path, descriptor)]
 
 
-def _remove(path: str) -> None:
+def remove(path: str) -> None:
     """Remove a directory, whatever a container made of it: closed to its owner, or very deep."""
     for argv in (["rm", "-rf"], ["chmod", "-R", "u+rwx"], ["rm", "-rf"]):
         if os.path.lexists(path):

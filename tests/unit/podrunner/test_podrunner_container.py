@@ -65,11 +65,22 @@ class Environments(unittest.TestCase):
             ("UID", "0"),
             ("EUID", "0"),
             ("GID", "0"),
+            ("PROMPT_COMMAND", "x"),
+            ("LD_LIBRARY_PATH", "/x"),
             ("X", "a\r\nb"),
         ):
             with self.subTest(name=name), self.assertRaises(container.CannotRun) as caught:
                 container.environment([], {}, [("GOOD", "1"), (name, value)])
             self.assertIn(repr(name), str(caught.exception))
+
+    def test_without_apptainer_all_but_the_impossible_is_taken(self) -> None:
+        pairs = [("a.b", "1"), ("with-dash", ""), ("UID", "0"), ("LD_LIBRARY_PATH", "/x"), ("X", "a\r\nb")]
+        env, notes = container.environment(["e.f=g=h", "=x"], {}, pairs, exact=True)
+        self.assertEqual(env, dict([("e.f", "g=h"), *pairs]))
+        self.assertEqual(notes, [])
+        for name, value in (("a=b", "1"), ("", "1"), ("X", "x" * 131072)):
+            with self.subTest(name=name), self.assertRaises(container.CannotRun):
+                container.environment([], {}, [(name, value)], exact=True)
 
     def test_values_are_not_told(self) -> None:
         with self.assertRaises(container.CannotRun) as caught:

@@ -24,7 +24,7 @@ FILES = sorted(RUNNER.glob("*.py"))
 TESTS = sorted(Path(__file__).parent.glob("test_podrunner_*.py"))
 # What the runner may import; a new name here is a decision, since a minimal Python may lack it.
 ALLOWED = {
-    "base64", "collections", "contextlib", "ctypes", "fcntl", "glob", "hashlib", "heapq", "json", "os",
+    "base64", "collections", "contextlib", "ctypes", "errno", "fcntl", "glob", "hashlib", "heapq", "json", "os",
     "platform", "re", "selectors", "shutil", "signal", "stat", "struct", "subprocess", "sys", "tempfile",
     "time", "traceback", "typing", "urllib",
 }  # fmt: skip
@@ -57,7 +57,7 @@ def test_parses_as_3_6(path: Path) -> None:
 
 
 def program(text: str) -> str:
-    """What the source does and on which lines, whatever its docstrings and comments say."""
+    """What the source does and on which lines, whatever its docstrings, comments and types say."""
     tree = ast.parse(text, feature_version=(3, 6))
     for node in ast.walk(tree):
         if (
@@ -65,6 +65,10 @@ def program(text: str) -> str:
             and ast.get_docstring(node) is not None
         ):
             del node.body[0]
+        if isinstance(node, ast.FunctionDef):
+            node.returns = None
+        if isinstance(node, ast.arg):
+            node.annotation = None
     statements = [node for node in ast.walk(tree) if isinstance(node, ast.stmt)]
     return ast.dump(tree) + str([node.lineno for node in statements])
 
