@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from slurmrest_adapter.doctor.verdict import Check, fail, ok, skip, warn
+from slurmrest_adapter.domain.gres import devices
 from slurmrest_adapter.domain.jobs import NodeInfo, PartitionInfo, Ping
 from slurmrest_adapter.server.capacity import total
 
@@ -104,11 +104,11 @@ def gres(wanted: Mapping[str, str], nodes: Iterable[NodeInfo], reachable: Collec
     ]
     checks = []
     for name, key in wanted.items():
-        count = sum(devices(node, name) for node in taking)
+        count = sum(devices(node.gres, name) for node in taking)
         if count:
             checks.append(ok(GRES, f"{count} {name} {where}", name))
             continue
-        elsewhere = sorted(node.name for node in having if devices(node, name))
+        elsewhere = sorted(node.name for node in having if devices(node.gres, name))
         hint = f"; nodes {', '.join(elsewhere)} have it, but are down or elsewhere" if elsewhere else ""
         checks.append(
             fail(
@@ -120,21 +120,6 @@ def gres(wanted: Mapping[str, str], nodes: Iterable[NodeInfo], reachable: Collec
             )
         )
     return checks
-
-
-def devices(node: NodeInfo, name: str) -> int:
-    """How many of a GRES a node has: ``gpu`` counts every type, ``gpu:a100`` that one.
-
-    From the node's GRES (``gpu:a100:4(S:0-1),gpu:l40s:2``), not its TRES: those hold a GRES only where
-    the site accounts it.
-    """
-    found = 0
-    for entry in re.sub(r"\([^)]*\)", "", node.gres).split(","):
-        *words, count = entry.split(":")
-        kind = ":".join(words)
-        if count.isdigit() and (kind == name or kind.startswith(f"{name}:")):
-            found += int(count)
-    return found
 
 
 def takes_jobs(node: NodeInfo) -> bool:

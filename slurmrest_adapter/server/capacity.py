@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
+from slurmrest_adapter.domain.gres import devices
 from slurmrest_adapter.domain.jobs import NodeInfo
-from slurmrest_adapter.domain.usage import tres
 
 # Slurm's own words for a node that will take no job for now, whatever else it says.
 _OUT = frozenset({"DOWN", "DRAIN", "DRAINED", "DRAINING", "FAIL", "ERROR", "FUTURE", "UNKNOWN"})
@@ -67,7 +67,7 @@ def total(
         if gres in offered:
             continue
         offered.add(gres)
-        count = sum(_count(node, gres) for node in counted)
+        count = sum(devices(node.gres, gres) for node in counted)
         if count:
             accelerators[resource] = count
     return Capacity(
@@ -76,12 +76,3 @@ def total(
         accelerators=accelerators,
         nodes=len(counted),
     )
-
-
-def _count(node: NodeInfo, gres: str) -> int:
-    """Devices of a GRES on a node, from its TRES; the untyped entry is the sum of the typed ones."""
-    found = tres(node.tres)
-    key = f"gres/{gres}"
-    if key in found:
-        return found[key]
-    return sum(count for name, count in found.items() if name.startswith(f"{key}:"))

@@ -6,6 +6,7 @@ import pytest
 
 from slurmrest_adapter.doctor import cluster
 from slurmrest_adapter.doctor.verdict import Verdict
+from slurmrest_adapter.domain.gres import devices
 from slurmrest_adapter.domain.jobs import NodeInfo, PartitionInfo, Ping
 
 
@@ -57,7 +58,7 @@ def test_partitions() -> None:
     ],
 )
 def test_devices_of_a_node(gres: str, name: str, count: int) -> None:
-    assert cluster.devices(node("n1", gres), name) == count
+    assert devices(gres, name) == count
 
 
 def test_gres_on_reachable_nodes_alone() -> None:

@@ -10,11 +10,12 @@ from slurmrest_adapter.domain.jobs import NodeInfo
 from slurmrest_adapter.server.capacity import total
 
 GPUS = {"nvidia.com/gpu": "gpu", "amd.com/gpu": "gpu"}
+# The TRES hold no GPU: sites need not account them.
 N1 = NodeInfo(
-    "n1", ("IDLE",), 16, 64000, tres="cpu=16,mem=64000M,gres/gpu=4,gres/gpu:a100=4", partitions=("gpu", "all")
+    "n1", ("IDLE",), 16, 64000, gres="gpu:a100:4(S:0-1)", tres="cpu=16,mem=64000M", partitions=("gpu", "all")
 )
 N2 = replace(N1, name="n2", states=("MIXED", "PLANNED"))
-N3 = NodeInfo("n3", ("ALLOCATED",), 8, 32000, tres="cpu=8,mem=32000M,gres/gpu:l40s=2", partitions=("gpu",))
+N3 = NodeInfo("n3", ("ALLOCATED",), 8, 32000, gres="gpu:l40s:2", partitions=("gpu",))
 N4 = NodeInfo("n4", ("IDLE", "RESERVED"), 32, 64000, tres="cpu=32,mem=64000M", partitions=("cpu",))
 
 
