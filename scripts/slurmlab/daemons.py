@@ -162,8 +162,9 @@ class Supervisor:
         except (OSError, ValueError):
             return None
         found = (self.namespace.processes() if processes is None else processes).get(inner)
-        # A pid file may be stale and its number used again by something else.
-        return found.pid if found and found.name == Path(daemon.argv[0]).name[:15] else None
+        # A pid file may be stale and its number used again by something else. After scontrol reconfigure
+        # Slurm's daemons are called by the name of their file, slurmctld-wlm.
+        return found.pid if found and found.name.startswith(Path(daemon.argv[0]).name[:15]) else None
 
     def ready(self, daemon: Daemon) -> bool:
         """Say whether the daemon answers where it should listen."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from slurmrest_adapter.domain.gres import gpus_held
 from slurmrest_adapter.domain.jobs import AccountingRecord, JobInfo
 
 
@@ -72,7 +73,11 @@ def from_job(job: JobInfo) -> Usage:
     elapsed = 0
     if job.start_time and job.end_time:
         elapsed = max(0, job.end_time - job.start_time)
-    return _usage("observed", elapsed, job.submit_time, job.start_time, tres(job.tres_allocated))
+    allocated = tres(job.tres_allocated)
+    if not any(name == "gres/gpu" or name.startswith("gres/gpu:") for name in allocated):
+        # A site that does not account GPUs (AccountingStorageTRES) shows them in gres_detail alone.
+        allocated["gres/gpu"] = gpus_held(job.gres)
+    return _usage("observed", elapsed, job.submit_time, job.start_time, allocated)
 
 
 def tres(text: str) -> dict[str, int]:

@@ -95,6 +95,14 @@ class Envelope(msgspec.Struct):
 
     errors: list[ErrorRow] | None = None
     warnings: list[ErrorRow] | None = None
+    meta: Any = None
+
+    @property
+    def keeps_accounts(self) -> bool | None:
+        """Whether the site has slurmdbd; None where slurmrestd does not say."""
+        plugin = self.meta.get("plugin") if isinstance(self.meta, dict) else None
+        storage = plugin.get("accounting_storage") if isinstance(plugin, dict) else None
+        return bool(storage) if isinstance(storage, str) else None
 
     @property
     def error_rows(self) -> list[ErrorRow]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Collection, Iterable
 from typing import TypeVar
 
-from slurmrest_adapter.domain.errors import Rejected, SlurmError
+from slurmrest_adapter.domain.errors import Denied, NotFound, Rejected, SlurmError
+from slurmrest_adapter.domain.jobs import JobInfo
 from slurmrest_adapter.slurm import answers
 from slurmrest_adapter.slurm.base import JobChange
 from slurmrest_adapter.slurm.bindings.base import Binding, KillRow, Operation
@@ -22,10 +24,25 @@ SIGNALS = frozenset({"HUP", "INT", "QUIT", "ABRT", "KILL", "ALRM", "TERM", "USR1
     "TTOU",
 }
 _CANCEL_AT_ONCE = 1000
+# Up to so many are asked for one by one, more by asking for all.
+_LOOK_AT_MOST = 50
+# Who may end anybody's job on a site without accounts, where nobody can be an operator.
+_PRIVILEGED = frozenset({"root", "slurm"})
 
 
 class Commands:
-    """Orders to Slurm, each as the user who is named; see `base.SlurmGateway`."""
+    """Orders to Slurm, each as the user who is named; see `base.SlurmGateway`.
+
+    On a site without slurmdbd an attempt of an ordinary user to end another's job stops slurmctld for
+    good, until it is restarted (seen on 24.11.5 and 26.05.5, by every version, one job or many: error 1
+    after ten seconds, and no answer to anybody since). There, whose a job is is looked up first.
+    """
+
+    _without_accounts: bool
+
+    def job(self, job_id: int, user: str | None = None) -> JobInfo:
+        """A job in full."""
+        raise NotImplementedError
 
     def _ask(self, operation: Operation[T], user: str | None) -> T:
         raise NotImplementedError
@@ -50,7 +67,14 @@ class Commands:
         refused: dict[int, SlurmError] = {}
         for start in range(0, len(wanted), _CANCEL_AT_ONCE):
             part = wanted[start : start + _CANCEL_AT_ONCE]
-            operation = self._binding(user).kill_many(part)
+            binding = self._binding(user)
+            if self._without_accounts and user not in _PRIVILEGED:
+                not_theirs = self._not_theirs(part, user)
+                refused |= not_theirs
+                part = [job_id for job_id in part if job_id not in not_theirs]
+                if not part:
+                    continue
+            operation = binding.kill_many(part)
             try:
                 failed = self._ask(operation, user)
             except Rejected as error:
@@ -83,6 +107,9 @@ class Commands:
 
     def _kill(self, job_id: int, user: str, *, signal: str | None = None, flags: str | None = None) -> None:
         operation = self._binding(user).kill(positive(job_id), signal=signal, flags=flags)
+        if self._without_accounts and user not in _PRIVILEGED:
+            for error in self._not_theirs([job_id], user).values():
+                raise error
         try:
             failed = self._ask(operation, user)
         except Rejected as error:
@@ -92,6 +119,24 @@ class Commands:
         for row in failed:
             if row.number != answers.ALREADY_DONE:
                 raise _row_error(row, operation)
+
+    def _not_theirs(self, job_ids: Collection[int], user: str) -> dict[int, SlurmError]:
+        """The jobs that are not the user's, or that the user may not see, each with why."""
+        owners: dict[int, str] = {}
+        if len(job_ids) > _LOOK_AT_MOST:
+            owners = {job.job_id: job.user for job in self._ask(self._binding(user).jobs(), user)}
+        else:
+            for job_id in job_ids:
+                with contextlib.suppress(NotFound):
+                    owners[job_id] = self.job(job_id, user).user
+        found: dict[int, SlurmError] = {}
+        for job_id in job_ids:
+            if job_id not in owners:
+                found[job_id] = NotFound(answers.NO_SUCH_JOB, f"slurmctld does not show job {job_id}")
+            elif owners[job_id] != user:
+                words = f"job {job_id} belongs to {owners[job_id] or 'an unknown user'}"
+                found[job_id] = Denied(answers.DENIED, words)
+        return found
 
     def _cancel_each(self, job_ids: Iterable[int], user: str) -> dict[int, SlurmError]:
         refused: dict[int, SlurmError] = {}

@@ -115,6 +115,18 @@ def test_usage_as_observed_says_so() -> None:
     assert "observed" in used.words()
 
 
+def test_gpus_that_the_site_does_not_account_are_observed_too() -> None:
+    job = JobInfo(
+        7,
+        ("COMPLETED",),
+        tres_allocated="cpu=2,mem=1G",
+        gres=("gpu:a100:2(IDX:0,3)", "gpu:l40s:1(IDX:0)", "fpga:1(IDX:0)"),
+        start_time=130,
+        end_time=190,
+    )
+    assert (from_job(job).gpus, from_job(job).gpu_seconds) == (3, 180)
+
+
 def test_a_job_that_never_started_used_nothing() -> None:
     used = from_job(JobInfo(7, ("CANCELLED",), submit_time=100, end_time=110))
     assert (used.elapsed_seconds, used.wait_seconds, used.cpu_seconds) == (0, None, 0)
