@@ -30,17 +30,18 @@ class Fate(Enum):
     HANG = "hang"  # the answer is kept back until the client has gone
     CUT = "cut"  # half of the answer's body, then the connection is closed
     DROP = "drop"  # the server never sees it; the connection is closed
-    LATE = "late"  # goes to the server after `Treatment.seconds`, whoever still waits
+    LATE = "late"  # goes to the server after `Treatment.seconds` or its gate, whoever still waits
     TWICE = "twice"  # two copies go to the server; the first one's answer comes back
     TWICE_SECOND = "twice-second"  # … the second one's
 
 
 @dataclass(frozen=True)
 class Treatment:
-    """A fate, and how long it takes in seconds."""
+    """A fate, and how long it takes: so many seconds, or until a gate is opened."""
 
     fate: Fate = Fate.PASS
     seconds: float = 0.0
+    gate: threading.Event | None = field(default=None, compare=False)
 
 
 PASS = Treatment()
@@ -120,7 +121,10 @@ class HostileProxy:
             case Fate.DROP:
                 return _Verdict(None)
             case Fate.LATE:
-                time.sleep(treatment.seconds)
+                if treatment.gate is None:
+                    time.sleep(treatment.seconds)
+                else:
+                    treatment.gate.wait()
                 return _Verdict(ask())
             case Fate.TWICE | Fate.TWICE_SECOND:
                 first, second = ask(), ask()
