@@ -44,7 +44,7 @@ class Site:
 
     def lab(self, *arguments: str) -> str:
         """Run scripts/slurm-lab for this lab and return what it printed."""
-        command = [SLURM_LAB, "--name", self.env["LAB_NAME"], *arguments]
+        command = [str(SLURM_LAB), "--name", self.env["LAB_NAME"], *arguments]
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
     @property

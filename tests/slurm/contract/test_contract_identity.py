@@ -10,6 +10,7 @@ import pytest
 
 from scripts.slurmlab.tokens import mint_from
 from slurmrest_adapter.domain.errors import Rejected, Unauthorized
+from slurmrest_adapter.domain.jobspec import JobSpec
 from slurmrest_adapter.slurm.build import TokenSettings, build_gateway
 from tests.slurm.contract.conftest import NOTHING, OPERATOR, SLEEP, Room, Site, refusal
 
@@ -104,8 +105,6 @@ def test_a_body_that_no_slurmrestd_takes(site: Site) -> None:
     """More than 64 MiB: an answer or a reset, but never a job and never a success."""
     gateway = site.gateway(read_s=60)
     name = f"big-{time.time_ns()}"
-    from slurmrest_adapter.domain.jobspec import JobSpec
-
     spec = JobSpec(name=name, comment="", user="alice", partition="all")
     refusal(lambda: gateway.submit(spec, "#!/bin/sh\n" + "#" * (66 * 1024 * 1024)))
     assert gateway.find_by_name(name, "alice") == []

@@ -9,9 +9,10 @@ from __future__ import annotations
 import json
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 
 import pytest
 
@@ -111,13 +112,14 @@ def test_slurmctld_is_dead(site: Site, rooms: list[Room]) -> None:
 def test_slurmrestd_is_dead(site: Site, rooms: list[Room]) -> None:
     with stopped(site, "slurmrestd"):
         for room in rooms:
-            for call in (
-                lambda room=room: room.gateway.submit(room.spec(), NOTHING),
+            calls: list[Callable[[], object]] = [
+                partial(room.gateway.submit, room.spec(), NOTHING),
                 room.gateway.states,
                 room.gateway.ping,
-                lambda room=room: room.gateway.accounting(1, "alice"),
-                lambda room=room: room.gateway.cancel(1, "alice"),
-            ):
+                partial(room.gateway.accounting, 1, "alice"),
+                partial(room.gateway.cancel, 1, "alice"),
+            ]
+            for call in calls:
                 error = refusal(call)
                 assert type(error) is Unavailable
                 assert "connection refused" in str(error)
@@ -128,18 +130,18 @@ def test_slurmrestd_is_dead(site: Site, rooms: list[Room]) -> None:
 def test_slurmdbd_is_dead(site: Site, rooms: list[Room]) -> None:
     with stopped(site, "slurmdbd"):
         for room in rooms:
-            error = refusal(lambda room=room: room.gateway.accounting(1, "alice"))
+            error = refusal(partial(room.gateway.accounting, 1, "alice"))
             assert isinstance(error, Unavailable)
             assert "slurmdbd" in str(error)
             asked = room.spec()
             # The past cannot be known, so nothing is not proved.
-            error = refusal(lambda room=room, name=asked.name: room.gateway.find_by_name(name, "alice"))
+            error = refusal(partial(room.gateway.find_by_name, asked.name, "alice"))
             assert isinstance(error, Unavailable)
             # Jobs run all the same, and are found.
             job_id = room.submit(NOTHING, asked)
             assert [job.job_id for job in room.gateway.find_by_name(asked.name, "alice")] == [job_id]
             wait(
-                lambda room=room, job_id=job_id: room.gateway.job(job_id, "alice"),
+                partial(room.gateway.job, job_id, "alice"),
                 lambda job: job.states == ("COMPLETED",),
             )
     for room in rooms:
@@ -165,9 +167,7 @@ def test_slurmctld_is_silent(site: Site, rooms: list[Room]) -> None:
         assert "nothing within 2 s" in str(unanswered)
     back(rooms[0])
     for room, spec in zip(rooms, specs, strict=True):
-        (job,) = wait(
-            lambda room=room, name=spec.name: room.gateway.find_by_name(name, "alice"), lambda jobs: jobs
-        )
+        (job,) = wait(partial(room.gateway.find_by_name, spec.name, "alice"), lambda jobs: jobs)
         room.jobs.append((job.job_id, "alice"))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -98,10 +99,11 @@ def test_the_plain_site(release: str, version: str) -> None:
         with pytest.raises(NotFound):
             gateway.job(theirs, "alice")
         # Nor is it touched: there, an attempt to end it would stop slurmctld for good.
-        for order in (
+        orders: list[Callable[[], None]] = [
             lambda: gateway.cancel(theirs, "alice"),
             lambda: gateway.signal(theirs, "TERM", "alice"),
-        ):
+        ]
+        for order in orders:
             with pytest.raises(NotFound):
                 order()
         for ids in ([theirs], [theirs, *range(UNKNOWN_JOB, UNKNOWN_JOB + 60)]):
