@@ -164,7 +164,9 @@ def adapter_configuration(lab: Lab) -> str:
     else:
         token = f'{{source: file, file: "{lab.token_file}"}}'
         asker = "null"
-        identities = mapped('"*"', only.name, only.associations[0] if lab.profile.accounting else None, only.uid)
+        identities = mapped(
+            '"*"', only.name, only.associations[0] if lab.profile.accounting else None, only.uid
+        )
     return (
         f"# The adapter's configuration for the lab {lab.name}; written by scripts/slurm-lab.\n"
         f"cluster: {releases.CLUSTER}\n"
