@@ -89,13 +89,20 @@ def _surround(
 ) -> int:
     """Run the pod in a sandbox, or without where the plan allows it."""
     if pod_plan.mode != "plain":
-        directory = os.path.join(pod, _SANDBOX)
+        # Its own, not the pod's: a second copy of the job, or the first run of a requeued one, may be
+        # alive beside us, and removing a mount point takes it away from whoever has it mounted.
+        own = "{}.{}".format(record.job["node"], os.getpid())
+        directory = os.path.join(pod, _SANDBOX, own)
         try:
             return sandbox.run(directory, allotment.devices, lambda: body(directory), [relay])
         except sandbox.Unavailable as error:
             if pod_plan.mode == "sandbox":
                 return _refuse(record, "no sandbox on this node: {}".format(error))
             print("plain mode, because there is no sandbox: {}".format(error), flush=True)
+        finally:
+            shutil.rmtree(directory, ignore_errors=True)
+            with contextlib.suppress(OSError):
+                os.rmdir(os.path.join(pod, _SANDBOX))
     return body(None)
 
 
@@ -147,6 +154,4 @@ def entry() -> None:
     except Exception:  # noqa: BLE001  the words must reach runner.log, and the job must not look well
         traceback.print_exc()
         code = CANNOT
-    finally:
-        shutil.rmtree(os.path.join(os.environ.get("SRA_POD_DIR", "/nowhere"), _SANDBOX), ignore_errors=True)
     sys.exit(code)

@@ -185,11 +185,22 @@ class Pods(unittest.TestCase):
     def test_a_second_copy_does_nothing(self) -> None:
         self.start([{"run": "echo once"}]).wait()
         before = self.status()
+        # The first may be alive on this or another node, with its sandbox mounted.
+        others = os.path.join(self.pod, "sandbox", "n9.1", "dev")
+        os.makedirs(others)
         self.environ["SLURM_JOB_ID"] = "6"
         self.assertEqual(self.again().wait(), 0)
         self.assertEqual(self.status(), before)
         self.assertIn("job 5 has this pod already", self.runner_log())
         self.assertEqual(self.log("c0"), ["once"])
+        self.assertTrue(os.path.isdir(others))
+
+    def test_a_run_leaves_another_runs_sandbox_alone(self) -> None:
+        others = os.path.join(self.pod, "sandbox", "n9.1", "dev")
+        os.makedirs(others)
+        self.assertEqual(self.start([{"run": "true"}]).wait(), 0)
+        self.assertTrue(os.path.isdir(others))
+        self.assertEqual(os.listdir(os.path.join(self.pod, "sandbox")), ["n9.1"])
 
     def test_a_requeued_job_runs_again(self) -> None:
         self.start([{"run": "echo $SLURM_JOB_ID."}]).wait()
