@@ -148,7 +148,8 @@ def adapter_configuration(lab: Lab) -> str:
 
     def mapped(namespace: str, user: str, account: str | None, uid: int) -> str:
         return (
-            f'    - {{namespace: {namespace}, service_account: "*", user: {user}, account: {account or "null"}, '
+            f'    - {{namespace: {namespace}, service_account: "*", user: {user}, '
+            f"account: {account or 'null'}, "
             f"qos: null, partition: null, uid: {uid}, gid: {uid}}}\n"
         )
 
