@@ -85,7 +85,7 @@ def union(older: Any, newer: Any, where: str = "spec") -> Any:
 
     Objects are joined key by key, lists (enum words, parameters) keep the older order and gain what is new.
     Words meant for people come from the newer; of two widths of an integer the wider is taken. Anything else
-    that differs, a type for instance, raises GenerateError naming the place: that needs a decision, not a guess.
+    that differs, a type for instance, raises GenerateError naming the place: that needs a decision, no guess.
     """
     if isinstance(older, dict) and isinstance(newer, dict):
         joined = dict(older)
