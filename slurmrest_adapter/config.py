@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import difflib
 import os
+import posixpath
 import re
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
@@ -160,11 +161,27 @@ class PodRunner(_Section):
     python: str = Field(default="python3", pattern=r"^[A-Za-z0-9_./+-]+$")
 
 
+def _node_path(value: str) -> str:
+    if not value.startswith("/") or posixpath.normpath(value) != value:
+        raise ValueError("a path on the nodes is absolute and has no '..', '//' or '/' at its end")
+    return value
+
+
+NodePath = Annotated[str, AfterValidator(_node_path)]
+Claim = Annotated[str, Field(pattern=r"^[a-z0-9.-]+/[a-z0-9.-]+$")]
+
+
 class Policy(_Section):
     """What the site lets pods do."""
 
     shell_annotations: Literal["deny", "allow"] = "deny"
-    host_paths: tuple[str, ...] = ()
+    host_paths: tuple[NodePath, ...] = ()
+
+
+class Volumes(_Section):
+    """What stands for Kubernetes' storage on the nodes: claim (namespace/name) → directory."""
+
+    pvc: dict[Claim, NodePath] = {}
 
 
 class Spank(_Section):
@@ -213,6 +230,7 @@ class Settings(BaseSettings):
     images: Images = Images()
     podrunner: PodRunner = PodRunner()
     policy: Policy = Policy()
+    volumes: Volumes = Volumes()
     spank: Spank = Spank()
     listen: Listen = Listen()
     node: Node = Node()

@@ -124,5 +124,7 @@ def _site(settings: Settings, runtime: Runtime) -> Site:
         gpu_types=settings.gpu.types,
         run_as_user=settings.identity.run_as_user,
         image_map=settings.images.map,
+        host_paths=settings.policy.host_paths,
+        claims=settings.volumes.pvc,
         runtime=runtime.plan_section(),
     )

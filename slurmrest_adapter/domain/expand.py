@@ -26,6 +26,12 @@ def text(words: str, known: Mapping[str, str]) -> str:
     return _REFERENCE.sub(value, words)
 
 
+def unknown(words: str, known: Mapping[str, str]) -> list[str]:
+    """The names that `text` would leave as they are written, in order."""
+    names = [match[1] for match in _REFERENCE.finditer(words)]
+    return list(dict.fromkeys(name for name in names if name is not None and name not in known))
+
+
 def env(pairs: Iterable[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
     """Expand variables in order: each sees the final values of those before it.
 

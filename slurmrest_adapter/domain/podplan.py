@@ -42,6 +42,9 @@ class VolumePlan:
     Attributes:
         name: the volume's name, a DNS label.
         files: the files it holds; None is an empty directory that its containers may write to.
+        host_path: a file or directory of the node itself, absolute; None for all others.
+        host_type: what must be there, by the kubelet's words (``Directory``, ``FileOrCreate``…);
+            "" is whatever there is.
         medium: of an empty directory: "" is the node's disk, "Memory" is memory.
         size_bytes: of an empty directory; None is without a limit of its own.
     """
@@ -50,6 +53,24 @@ class VolumePlan:
     files: tuple[FilePlan, ...] | None = None
     medium: str = ""
     size_bytes: int | None = None
+    host_path: str | None = None
+    host_type: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class DnsPlan:
+    """What is in the pod's ``resolv.conf``.
+
+    Attributes:
+        node: what the node's own has comes first.
+        nameservers, searches: addresses and domains.
+        options: as they are written there, ``ndots:5``.
+    """
+
+    node: bool
+    nameservers: tuple[str, ...] = ()
+    searches: tuple[str, ...] = ()
+    options: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +104,7 @@ class ContainerPlan:
         gpus: positions in the list of GPUs that Slurm allots to the job, from 0.
         pull_policy: Always, IfNotPresent or Never.
         mounts: what of the pod's volumes it sees, parents before what lies below them.
+        read_only_root: it cannot write to its root file system.
     """
 
     name: str
@@ -95,6 +117,7 @@ class ContainerPlan:
     gpus: tuple[int, ...] = ()
     pull_policy: str = "IfNotPresent"
     mounts: tuple[MountPlan, ...] = ()
+    read_only_root: bool = False
 
     def __repr__(self) -> str:
         return f"ContainerPlan(name={self.name!r}, image={self.image!r})"
@@ -116,6 +139,8 @@ class PodPlan:
         volumes: those that a container mounts.
         once: the job is never started again, so the runner removes the plan, and the secrets in it,
             when the pod has ended.
+        host_aliases: lines for ``/etc/hosts``: an address and its names.
+        dns: its resolver; None is the node's.
     """
 
     uid: str
@@ -130,6 +155,8 @@ class PodPlan:
     schema: int = SCHEMA
     volumes: tuple[VolumePlan, ...] = ()
     once: bool = False
+    host_aliases: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    dns: DnsPlan | None = None
 
     def __repr__(self) -> str:
         return f"PodPlan(uid={self.uid!r}, {len(self.containers)} containers)"

@@ -160,6 +160,8 @@ def refusal(name: str, value: str) -> Optional[str]:
         return "Apptainer (podrunner mode plain) appends to it"
     if "\r\n" in value:
         return "holds a carriage return before a newline, which Apptainer (podrunner mode plain) drops"
+    if "\x80" in value or "\x81" in value:  # marks of its shell's own parser
+        return "holds U+0080 or U+0081, at which Apptainer (podrunner mode plain) breaks off"
     return impossible("APPTAINERENV_" + name, value)
 
 

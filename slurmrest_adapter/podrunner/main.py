@@ -10,7 +10,7 @@ import time
 import traceback
 from typing import Any, Callable, Dict, List, Mapping, Optional
 
-from . import gpus, plan, sandbox, status, volumes
+from . import gpus, names, plan, sandbox, status, volumes
 from .supervisor import Supervisor
 
 CANNOT = 125  # the runner itself could not do its work
@@ -64,6 +64,7 @@ def _run(pod_plan: plan.Plan, record: status.Status, pod: str, deadline: Optiona
         record.mode = "plain" if directory is None else "sandbox"
         try:
             directories = volumes.make(pod_plan, directory, local)
+            local.everywhere = names.write(pod_plan, directory or pod, directory is not None)
         except (OSError, volumes.VolumeError) as error:
             return _refuse(record, "volumes: {}".format(error))
         left = None if deadline is None else deadline - (time.monotonic() - began)

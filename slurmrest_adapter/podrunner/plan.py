@@ -3,10 +3,13 @@
 import base64
 import json
 import os
-from typing import Any, Dict, List, NamedTuple, Optional, Tuple
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 SCHEMA = 1
 PULL_POLICIES = ("Always", "IfNotPresent", "Never")
+HOST_TYPES = (
+    "", "DirectoryOrCreate", "Directory", "FileOrCreate", "File", "Socket", "CharDevice", "BlockDevice",
+)  # fmt: skip
 MODES = ("auto", "sandbox", "plain")
 
 
@@ -23,12 +26,17 @@ class File(NamedTuple):
 
 
 class Volume(NamedTuple):
-    """A volume; `files` is None for an empty directory, of at most `size` bytes if not None."""
+    """A volume; `files` is None for an empty directory, of at most `size` bytes if not None.
+
+    `host_path`: it is this file or directory of the node, which must be what `host_type` says.
+    """
 
     name: str
     files: Optional[List[File]]
     memory: bool
     size: Optional[int]
+    host_path: Optional[str] = None
+    host_type: str = ""
 
 
 class Mount(NamedTuple):
@@ -56,6 +64,15 @@ class ContainerPlan(NamedTuple):
     read_only_root: bool = False
 
 
+class Dns(NamedTuple):
+    """What is in resolv.conf; with `node` it follows what the node's own says."""
+
+    node: bool
+    nameservers: List[str]
+    searches: List[str]
+    options: List[str]
+
+
 class Plan(NamedTuple):
     """One pod: grace and deadline in seconds; `containers` has the init containers first.
 
@@ -74,6 +91,8 @@ class Plan(NamedTuple):
     containers: List[ContainerPlan]
     volumes: List[Volume]
     once: bool
+    host_aliases: Sequence[Tuple[str, List[str]]] = ()
+    dns: Optional[Dns] = None
 
 
 def load(path: str) -> Plan:
@@ -142,7 +161,22 @@ def parse(data: Any) -> Plan:
         containers=containers,
         volumes=volumes,
         once=data.get("once") is True,
+        host_aliases=[_alias(item) for item in _list(data.get("host_aliases") or [], "host_aliases")],
+        dns=None if data.get("dns") is None else _dns(data["dns"]),
     )
+
+
+def _alias(item: Any) -> Tuple[str, List[str]]:
+    if not isinstance(item, list) or len(item) != 2 or not isinstance(item[0], str):
+        raise PlanError("host_aliases: must be pairs of an address and its names")
+    return item[0], _strings(item[1], "host_aliases")
+
+
+def _dns(item: Any) -> Dns:
+    if not isinstance(item, dict):
+        raise PlanError("dns: must be an object")
+    lists = [_strings(item.get(key) or [], "dns." + key) for key in ("nameservers", "searches", "options")]
+    return Dns(item.get("node") is not False, *lists)
 
 
 def _container(item: Any, where: str) -> ContainerPlan:
@@ -216,7 +250,12 @@ def _volume(item: Any, where: str) -> Volume:
             _file(file, "{}.files[{}]".format(where, index))
             for index, file in enumerate(_list(item["files"], where + ".files"))
         ]
-    return Volume(name, files, item.get("medium") == "Memory", size)
+    host, kind = item.get("host_path"), item.get("host_type") or ""
+    if host is not None and not (isinstance(host, str) and host.startswith("/") and "\0" not in host):
+        raise PlanError(where + ".host_path: must be null or an absolute path")
+    if kind not in HOST_TYPES:
+        raise PlanError(where + ".host_type: must be one of " + ", ".join(HOST_TYPES))
+    return Volume(name, files, item.get("medium") == "Memory", size, host, kind)
 
 
 def _file(item: Any, where: str) -> File:

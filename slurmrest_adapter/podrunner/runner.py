@@ -175,7 +175,7 @@ class Runner:
                 )
             self._record["gpus"] = indices
             gpu_env = gpus.environment(context.allotment, plan.gpus, context.sandbox is not None)
-            mounts = volumes.bind(plan.mounts, context.directories)
+            mounts = volumes.bind(plan.mounts, context.directories, context.local.everywhere)
             start = container.resolve(plan, config, root, gpu_env, mounts, context.sandbox is not None)
             self._notes = start.notes
             self._spawn(start, root, config is not None, mounts)

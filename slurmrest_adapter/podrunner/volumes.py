@@ -8,9 +8,10 @@ what a killed runner left there is removed by the same user's next one on the no
 import fcntl
 import os
 import platform
+import stat
 import subprocess
 import tempfile
-from typing import Dict, List, Mapping, NamedTuple, Optional, Tuple
+from typing import Dict, Iterable, List, Mapping, NamedTuple, Optional, Tuple
 
 from . import images, syscalls
 from .plan import ContainerPlan, Mount, Plan, Volume
@@ -20,6 +21,15 @@ _FILES, _MEMORY = "files", "memory"
 _PAGE = 4096
 _SPARE = 1024 * 1024  # for directories, and for mount points of volumes inside others
 _OPEN = 0o777  # every container of the pod may write, whatever user it believes to be
+
+
+_FITS = {
+    "Directory": stat.S_ISDIR,
+    "File": stat.S_ISREG,
+    "Socket": stat.S_ISSOCK,
+    "CharDevice": stat.S_ISCHR,
+    "BlockDevice": stat.S_ISBLK,
+}
 
 
 class VolumeError(Exception):
@@ -76,7 +86,10 @@ class Local:
     """The pod's directories outside the sandbox's memory, each made when it is first needed."""
 
     def __init__(self, plan: Plan, environ: Mapping[str, str]) -> None:
-        self._on_disk = any(volume.files is None and not volume.memory for volume in plan.volumes)
+        self.everywhere: List[Bound] = []  # what every container sees beside its own mounts
+        self._on_disk = any(
+            volume.files is None and volume.host_path is None and not volume.memory for volume in plan.volumes
+        )
         if plan.mode != "plain":
             self._on_disk = self._on_disk or any(not each.read_only_root for each in plan.containers)
         self._base = disk_base(environ)
@@ -127,6 +140,9 @@ def make(plan: Plan, sandbox: Optional[str], local: Local) -> Dict[str, str]:
         if volume.files is not None:
             made[volume.name] = _fill(os.path.join(files, volume.name), volume)
             continue
+        if volume.host_path is not None:
+            made[volume.name] = _of_node(volume.name, volume.host_path, volume.host_type)
+            continue
         if not volume.memory:
             base = local.disk() or ""
         elif sandbox is None:
@@ -173,8 +189,31 @@ def _fill(directory: str, volume: Volume) -> str:
     return directory
 
 
-def bind(mounts: List[Mount], directories: Mapping[str, str]) -> List[Bound]:
+def _of_node(name: str, path: str, kind: str) -> str:
+    """A file or directory of the node, made where its type says so; "" makes a directory, as containerd."""
+    try:
+        if not os.path.lexists(path):
+            if kind in ("", "DirectoryOrCreate"):
+                os.makedirs(path)
+                os.chmod(path, 0o755)
+            elif kind == "FileOrCreate":
+                os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644))
+                os.chmod(path, 0o644)
+        mode = os.stat(path).st_mode
+    except OSError as error:
+        raise VolumeError("volume {!r}: {!r}: {}".format(name, path, error.strerror))
+    fits = _FITS.get(kind[: -len("OrCreate")] if kind.endswith("OrCreate") else kind)
+    if fits is not None and not fits(mode):
+        raise VolumeError("volume {!r}: {!r} is no {}".format(name, path, kind))
+    return path
+
+
+def bind(
+    mounts: List[Mount], directories: Mapping[str, str], everywhere: Iterable[Bound] = ()
+) -> List[Bound]:
     """What one container's mounts are on the node, in their order; raises OSError, VolumeError.
+
+    Of what is `everywhere`, that is left out which the container mounts itself.
 
     A part of a volume that does not exist becomes a directory, as with the kubelet. So do the mount
     points of volumes inside others: the runtime could not make them where a volume is read-only.
@@ -189,7 +228,8 @@ def bind(mounts: List[Mount], directories: Mapping[str, str]) -> List[Bound]:
             outer = max(around, key=lambda other: len(other.target))
             _mount_point(outer.source, mount.path[len(outer.target) + 1 :], os.path.isdir(source))
         bound.append(Bound(source, mount.path, mount.read_only))
-    return bound
+    own = {each.target for each in bound}
+    return bound + [each for each in everywhere if each.target not in own]
 
 
 def _part(volume: str, mount: Mount) -> str:

@@ -17,13 +17,22 @@ from slurmrest_adapter.domain.errors import Invalid, PodError, Unsupported
 from slurmrest_adapter.translate import fields_env
 from slurmrest_adapter.translate.fields_container import CONTAINERS
 from slurmrest_adapter.translate.fields_model import Row, Table, Verdict
-from slurmrest_adapter.translate.fields_pod import POD_OS, POD_SPEC
+from slurmrest_adapter.translate.fields_pod import (
+    HOST_ALIAS,
+    POD_DNS_CONFIG,
+    POD_DNS_CONFIG_OPTION,
+    POD_OS,
+    POD_SPEC,
+)
 from slurmrest_adapter.translate.fields_security import SECURITY
 from slurmrest_adapter.translate.fields_volume import VOLUMES
 
 TABLES: Mapping[str, Table] = {
     "PodSpec": POD_SPEC,
     "PodOS": POD_OS,
+    "HostAlias": HOST_ALIAS,
+    "PodDNSConfig": POD_DNS_CONFIG,
+    "PodDNSConfigOption": POD_DNS_CONFIG_OPTION,
     **VOLUMES,
     **CONTAINERS,
     **SECURITY,
@@ -82,7 +91,7 @@ class Checked:
     notes: list[str] = field(default_factory=list)
 
 
-def check(pod: Mapping[str, Any], run_as_user: str = "ignore") -> Checked:
+def check(pod: Mapping[str, Any], run_as_user: str = "ignore", plain: bool = False) -> Checked:
     """Hold a pod against the field table.
 
     Args:
@@ -90,11 +99,13 @@ def check(pod: Mapping[str, Any], run_as_user: str = "ignore") -> Checked:
         run_as_user: the site's ``identity.run_as_user``: ``ignore`` says in the notes that the
             pod's users and groups have no effect, the others refuse them (mapping them is not
             yet carried).
+        plain: the site's ``podrunner.mode`` is ``plain``, which carries fewer variables. With
+            ``auto`` nobody knows before the pod is on its node, and it is refused there.
     """
     spec = pod.get("spec")
     if not isinstance(spec, Mapping):
         return Checked(refused=[Invalid("spec", "a map is needed")])
-    walk = _Walk(run_as_user, spec)
+    walk = _Walk(run_as_user, plain, spec)
     walk.table("PodSpec", spec, "spec")
     return walk.checked
 
@@ -102,9 +113,10 @@ def check(pod: Mapping[str, Any], run_as_user: str = "ignore") -> Checked:
 class _Walk:
     """One walk over one pod."""
 
-    def __init__(self, run_as_user: str, spec: Mapping[str, Any]) -> None:
+    def __init__(self, run_as_user: str, plain: bool, spec: Mapping[str, Any]) -> None:
         self.checked = Checked()
         self._run_as_user = run_as_user
+        self._plain = plain
         self._mounts = _mounts(spec)
         self._volumes = {str(v.get("name")): v for v in _maps(spec.get("volumes"))}
 
@@ -157,12 +169,9 @@ class _Walk:
                 self._refuse(Invalid(where, "a map is needed"))
 
     def _variable(self, variable: Mapping[str, Any], path: str) -> None:
-        problem = fields_env.variable_problem(variable, path)
-        note = fields_env.variable_note(variable)
+        problem = fields_env.variable_problem(variable, path, self._plain)
         if problem is not None:
             self._refuse(problem)
-        elif note is not None:
-            self.checked.notes.append(f"{path}: {note}")
 
     def _volume(self, volume: Mapping[str, Any], source: str, path: str, row: Row) -> None:
         """A volume counts only where a container mounts it."""

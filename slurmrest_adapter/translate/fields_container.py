@@ -78,7 +78,7 @@ LIFECYCLE: Table = {
 }
 
 ENV_VAR: Table = {
-    "name": done("str", "a shell identifier that the runtime does not use itself (UID, GID, key …)"),
+    "name": done("str", "any that Kubernetes takes; in the runner's plain mode not all"),
     "value": done("str", "after $(NAME) is expanded"),
     "valueFrom": done("map", "resolved before the pod becomes a job", kind="EnvVarSource"),
 }

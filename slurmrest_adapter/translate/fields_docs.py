@@ -15,6 +15,9 @@ from slurmrest_adapter.translate.fields_model import Row, Verdict
 _TITLES = {
     "PodSpec": "`spec` (v1.PodSpec)",
     "PodOS": "`spec.os`",
+    "HostAlias": "`spec.hostAliases[]`",
+    "PodDNSConfig": "`spec.dnsConfig`",
+    "PodDNSConfigOption": "`spec.dnsConfig.options[]`",
     "Volume": "`spec.volumes[]` (v1.Volume)",
     "VolumeMount": "`volumeMounts[]` of a container",
     "ConfigMapVolumeSource": "`configMap` of a volume",
@@ -22,6 +25,8 @@ _TITLES = {
     "ProjectedVolumeSource": "`projected` of a volume",
     "DownwardAPIVolumeSource": "`downwardAPI` of a volume",
     "EmptyDirVolumeSource": "`emptyDir` of a volume",
+    "HostPathVolumeSource": "`hostPath` of a volume",
+    "PersistentVolumeClaimVolumeSource": "`persistentVolumeClaim` of a volume",
     "KeyToPath": "`items[]` of `configMap` and `secret`",
     "VolumeProjection": "`projected.sources[]`",
     "ConfigMapProjection": "`projected.sources[].configMap`",

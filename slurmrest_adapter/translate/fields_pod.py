@@ -7,7 +7,6 @@ from slurmrest_adapter.translate.fields_model import (
     done,
     is_done,
     is_idle,
-    is_refused,
     no_effect,
     refused,
 )
@@ -22,17 +21,17 @@ POD_SPEC: Table = {
     "affinity": no_effect("map", _SCHEDULER),
     "automountServiceAccountToken": no_effect("bool", "the API server adds the token's volume, or not"),
     "containers": done("list", "all run side by side in one job", kind="Container"),
-    "dnsConfig": refused("map", "not yet carried: a container has its node's resolver"),
+    "dnsConfig": done("map", "joined to the node's resolver", kind="PodDNSConfig"),
     "dnsPolicy": no_effect(
         "str",
         "a container has its node's resolver",
         is_done("Default", "a container has its node's resolver"),
-        is_refused("None", "needs dnsConfig, which is not yet carried"),
+        is_done("None", "dnsConfig alone counts"),
     ),
     "enableServiceLinks": no_effect("bool", "whoever sends the pod puts service variables into env"),
     "ephemeralContainers": refused("list", "nothing can be added to a running job yet"),
     "evictionResponders": no_effect("list", _API_SERVER),
-    "hostAliases": refused("list", "not yet carried: a container has its node's /etc/hosts"),
+    "hostAliases": done("list", "follow the node's own lines in /etc/hosts", kind="HostAlias"),
     "hostIPC": refused("bool", "containers do not share the node's IPC namespace"),
     "hostNetwork": no_effect("bool", "jobs are on the node's network in any case"),
     "hostPID": refused("bool", "containers do not see the node's processes"),
@@ -75,6 +74,22 @@ POD_SPEC: Table = {
     "tolerations": no_effect("list", _SCHEDULER),
     "topologySpreadConstraints": no_effect("list", _SCHEDULER),
     "volumes": done("list", "by whether a container mounts it", kind="Volume"),
+}
+
+HOST_ALIAS: Table = {
+    "hostnames": done("list", "names of the address"),
+    "ip": done("str", "an address"),
+}
+
+POD_DNS_CONFIG: Table = {
+    "nameservers": done("list", "at most three addresses"),
+    "options": done("list", "of one name the last stands", kind="PodDNSConfigOption"),
+    "searches": done("list", "domains"),
+}
+
+POD_DNS_CONFIG_OPTION: Table = {
+    "name": done("str", "as in resolv.conf"),
+    "value": done("str", "after a colon, as in resolv.conf"),
 }
 
 POD_OS: Table = {

@@ -40,11 +40,7 @@ SECURITY_CONTEXT: Table = {
         "/proc is always masked as by default",
         is_done("Default", "/proc is always masked as by default"),
     ),
-    "readOnlyRootFilesystem": no_effect(
-        "bool",
-        "the image is read-only in any case",
-        is_done(True, "the image is read-only in any case"),
-    ),
+    "readOnlyRootFilesystem": done("bool", "else what is written is kept on the node until the pod ends"),
     "runAsGroup": no_effect("int", _AS_USER, note=True, identity=True),
     "runAsNonRoot": done("bool", "root is never mapped to"),
     "runAsUser": no_effect("int", _AS_USER, note=True, identity=True),

@@ -25,11 +25,9 @@ _NOT_CARRIED = (
     "gcePersistentDisk",
     "gitRepo",
     "glusterfs",
-    "hostPath",
     "image",
     "iscsi",
     "nfs",
-    "persistentVolumeClaim",
     "photonPersistentDisk",
     "portworxVolume",
     "quobyte",
@@ -44,6 +42,12 @@ VOLUME: Table = {
     "configMap": done("map", "its keys become files on memory", kind="ConfigMapVolumeSource"),
     "downwardAPI": done("map", "its items become files", kind="DownwardAPIVolumeSource"),
     "emptyDir": done("map", "a directory of the job on its node", kind="EmptyDirVolumeSource"),
+    "hostPath": done("map", "where the site allows it (`policy.host_paths`)", kind="HostPathVolumeSource"),
+    "persistentVolumeClaim": done(
+        "map",
+        "the directory that the site names for it (`volumes.pvc`)",
+        kind="PersistentVolumeClaimVolumeSource",
+    ),
     "projected": done("map", "its sources share one directory", kind="ProjectedVolumeSource"),
     "secret": done("map", "its keys become files on memory", kind="SecretVolumeSource"),
     **{source: refused("map", VOLUME_REFUSED) for source in _NOT_CARRIED},
@@ -59,9 +63,11 @@ VOLUME_MOUNT: Table = {
     ),
     "name": done("str", "the volume's name"),
     "readOnly": done("bool", "the container cannot write; volumes of files are read-only in any case"),
-    "recursiveReadOnly": done("str", "there are no mounts inside a volume"),
+    "recursiveReadOnly": done(
+        "str", "no mounts are in a volume; `Enabled` is refused for directories of the node"
+    ),
     "subPath": done("str", "a file or directory of the volume, relative and without '..'"),
-    "subPathExpr": refused("str", "not yet carried: use subPath"),
+    "subPathExpr": done("str", "as subPath, after $(NAME) is expanded; backticks are refused"),
 }
 
 _OWNER = no_effect("int", "the job's user owns all files", note=True, identity=True)
@@ -106,6 +112,16 @@ EMPTY_DIR_VOLUME: Table = {
     ),
     "mode": refused("int", "not yet carried: everybody in the pod may write (0777)"),
     "sizeLimit": done("quantity", "kept on memory; on disk noted, nothing is ended for it"),
+}
+
+HOST_PATH_VOLUME: Table = {
+    "path": done("str", "on the job's node, with the rights of the job's user"),
+    "type": done("str", "looked at, and made where it says so, on the node"),
+}
+
+CLAIM_VOLUME: Table = {
+    "claimName": done("str", "looked up with the pod's namespace"),
+    "readOnly": done("bool", "no container can write"),
 }
 
 KEY_TO_PATH: Table = {
@@ -167,6 +183,8 @@ VOLUMES: dict[str, Table] = {
     "ProjectedVolumeSource": PROJECTED_VOLUME,
     "DownwardAPIVolumeSource": DOWNWARD_API_VOLUME,
     "EmptyDirVolumeSource": EMPTY_DIR_VOLUME,
+    "HostPathVolumeSource": HOST_PATH_VOLUME,
+    "PersistentVolumeClaimVolumeSource": CLAIM_VOLUME,
     "KeyToPath": KEY_TO_PATH,
     "VolumeProjection": VOLUME_PROJECTION,
     "ConfigMapProjection": CONFIG_MAP_PROJECTION,

@@ -9,10 +9,10 @@ from slurmrest_adapter.domain import expand, images
 from slurmrest_adapter.domain.errors import Invalid
 from slurmrest_adapter.domain.identity import PodIdentity, sign
 from slurmrest_adapter.domain.jobspec import JobSpec
-from slurmrest_adapter.domain.pod import ContainerView, PodView, is_label, optional
+from slurmrest_adapter.domain.pod import ContainerView, PodView, is_label, mapping, optional
 from slurmrest_adapter.domain.podplan import ContainerPlan, MountPlan, PodPlan
 from slurmrest_adapter.domain.volumes import NONE, Objects
-from slurmrest_adapter.translate import fields, resources, volumes
+from slurmrest_adapter.translate import fields, network, resources, volumes
 from slurmrest_adapter.translate.site import Site
 
 # Where the runner finds its directory on the node. The value is the only thing in the job's
@@ -65,11 +65,11 @@ def translate(
     Raises:
         Invalid, Unsupported: by field; the first in the pod's order.
     """
-    checked = fields.check(pod.raw, site.run_as_user)
+    checked = fields.check(pod.raw, site.run_as_user, site.runtime.get("mode") == "plain")
     if checked.refused:
         raise checked.refused[0]
     needs = resources.of_pod(pod, site)
-    built = volumes.of_pod(pod, objects)
+    built = volumes.of_pod(pod, objects, site)
     identity = PodIdentity(pod.uid, pod.namespace, pod.name, site.cluster)
     plan = PodPlan(
         uid=pod.uid,
@@ -85,6 +85,8 @@ def translate(
         runtime=dict(site.runtime),
         volumes=built.volumes,
         once=not site.requeue,
+        host_aliases=network.aliases_of(pod),
+        dns=network.dns_of(pod),
     )
     spec = JobSpec(
         name=identity.job_name,
@@ -156,7 +158,13 @@ def _container(
         gpus=gpus,
         pull_policy=_pull_policy(container, parsed),
         mounts=mounts,
+        read_only_root=_read_only(container),
     )
+
+
+def _read_only(container: ContainerView) -> bool:
+    where = f"{container.path}.securityContext"
+    return mapping(container.raw.get("securityContext"), where).get("readOnlyRootFilesystem") is True
 
 
 def _mapped(reference: str, site: Site) -> str:

@@ -21,6 +21,8 @@ class Site:
         gpu_types: ``nvidia.com/gpu.product`` → GRES type.
         run_as_user: ignore | map | refuse.
         image_map: prefix of an image reference → what stands in its place.
+        host_paths: directories of the nodes that pods may mount, with all that is below them.
+        claims: ``namespace/name`` of a PersistentVolumeClaim → a directory on the nodes.
         runtime: the runtime's own section of the plan.
     """
 
@@ -36,4 +38,6 @@ class Site:
     gpu_types: Mapping[str, str] = field(default_factory=dict)
     run_as_user: str = "ignore"
     image_map: Mapping[str, str] = field(default_factory=dict)
+    host_paths: tuple[str, ...] = ()
+    claims: Mapping[str, str] = field(default_factory=dict)
     runtime: Mapping[str, object] = field(default_factory=dict)

@@ -9,12 +9,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from slurmrest_adapter.domain import quantities
+from slurmrest_adapter.domain import expand, quantities
 from slurmrest_adapter.domain.errors import Invalid, Unsupported
 from slurmrest_adapter.domain.pod import ContainerView, PodView, is_label, items, mapping, optional, text
 from slurmrest_adapter.domain.podplan import FilePlan, MountPlan, VolumePlan
 from slurmrest_adapter.domain.resolve_objects import Objects as Index
 from slurmrest_adapter.domain.volumes import Objects
+from slurmrest_adapter.translate.site import Site
 from slurmrest_adapter.translate.volume_files import Maker, descending
 
 _FILES = ("configMap", "secret", "projected", "downwardAPI")
@@ -22,6 +23,9 @@ _ACCOUNT_PATH = "/var/run/secrets/kubernetes.io/serviceaccount"
 _NOT_SENT = "no token was sent with the pod, so there is none in the containers"
 _SHM = "/dev/shm"  # noqa: S108  the one mount below /dev that pods have
 _KERNELS = ("/proc", "/sys", "/dev")
+_HOST_TYPES = (
+    "", "DirectoryOrCreate", "Directory", "FileOrCreate", "File", "Socket", "CharDevice", "BlockDevice",
+)  # fmt: skip
 _RECURSIVE = ("", "Disabled", "IfPossible", "Enabled")
 
 
@@ -40,7 +44,7 @@ class Built:
     notes: list[str] = field(default_factory=list)
 
 
-def of_pod(pod: PodView, objects: Objects) -> Built:
+def of_pod(pod: PodView, objects: Objects, site: Site) -> Built:
     """Plan the volumes of a pod that the field table has let through.
 
     Raises:
@@ -62,7 +66,7 @@ def of_pod(pod: PodView, objects: Objects) -> Built:
                 built.notes.append(f"{where}.{_source_of(volume, where)}: {_NOT_SENT}")
             else:
                 maker = Maker(pod.raw, index, objects.files_of(name), lenient=own)
-                plans[name] = _volume(name, volume, where, maker, built.notes)
+                plans[name] = _volume(name, volume, where, maker, built.notes, pod.namespace, site)
     built.volumes = tuple(plans.values())
     for container in pod.containers():
         built.mounts[container.name] = _container(container, volumes, plans)
@@ -91,7 +95,15 @@ def _source_of(volume: Mapping[str, Any], where: str) -> str:
     return sources[0] if sources else "emptyDir"
 
 
-def _volume(name: str, volume: Mapping[str, Any], where: str, maker: Maker, notes: list[str]) -> VolumePlan:
+def _volume(
+    name: str,
+    volume: Mapping[str, Any],
+    where: str,
+    maker: Maker,
+    notes: list[str],
+    namespace: str,
+    site: Site,
+) -> VolumePlan:
     kind = _source_of(volume, where)
     source, at = mapping(volume.get(kind), f"{where}.{kind}"), f"{where}.{kind}"
     if kind in _FILES:
@@ -101,6 +113,10 @@ def _volume(name: str, volume: Mapping[str, Any], where: str, maker: Maker, note
             for path, (mode, data) in made.items()
         )
         return VolumePlan(name, files)
+    if kind == "hostPath":
+        return _host_path(name, source, at, site)
+    if kind == "persistentVolumeClaim":
+        return _claim(name, source, at, namespace, site)
     if kind != "emptyDir":  # the field table has refused it before
         raise Unsupported(at, "not yet carried")
     size = None
@@ -113,6 +129,29 @@ def _volume(name: str, volume: Mapping[str, Any], where: str, maker: Maker, note
     return VolumePlan(name, None, medium, size)
 
 
+def _host_path(name: str, source: Mapping[str, Any], where: str, site: Site) -> VolumePlan:
+    path = text(source.get("path"), f"{where}.path")
+    if not path.startswith("/") or ".." in path.split("/"):
+        raise Invalid(f"{where}.path", f"{path!r} must be absolute and without '..'")
+    kind = optional(source.get("type"), f"{where}.type")
+    if kind not in _HOST_TYPES:
+        raise Invalid(f"{where}.type", f"{kind!r} is none of {', '.join(_HOST_TYPES[1:])}")
+    path = "/" + posixpath.normpath(path).lstrip("/")
+    if not any(path == base or path.startswith(base.rstrip("/") + "/") for base in site.host_paths):
+        allowed = ", ".join(site.host_paths) or "none"
+        reason = f"{path!r} is not allowed by the site (policy.host_paths: {allowed})"
+        raise Unsupported(f"{where}.path", reason)
+    return VolumePlan(name, host_path=path, host_type=kind)
+
+
+def _claim(name: str, source: Mapping[str, Any], where: str, namespace: str, site: Site) -> VolumePlan:
+    claim = f"{namespace}/{text(source.get('claimName'), f'{where}.claimName')}"
+    path = site.claims.get(claim)
+    if path is None:
+        raise Unsupported(f"{where}.claimName", f"the site names no directory for {claim!r} (volumes.pvc)")
+    return VolumePlan(name, host_path=path, host_type="Directory")
+
+
 def _mounts_of(container: ContainerView) -> list[tuple[str, Mapping[str, Any]]]:
     where = f"{container.path}.volumeMounts"
     mounts = items(container.raw.get("volumeMounts"), where)
@@ -123,6 +162,7 @@ def _container(
     container: ContainerView, volumes: Mapping[str, Any], plans: Mapping[str, VolumePlan]
 ) -> tuple[MountPlan, ...]:
     mounts: dict[str, MountPlan] = {}
+    env = dict(expand.env(container.env))
     for where, mount in _mounts_of(container):
         name = text(mount.get("name"), f"{where}.name")
         if name not in volumes:
@@ -130,15 +170,38 @@ def _container(
         path = _mount_path(mount.get("mountPath"), f"{where}.mountPath")
         read_only = mount.get("readOnly") is True
         _check_recursive(mount, read_only, f"{where}.recursiveReadOnly")
-        sub = optional(mount.get("subPath"), f"{where}.subPath")
-        if sub:
-            sub = _no_return(descending(sub, f"{where}.subPath"), f"{where}.subPath")
+        sub = _sub_path(mount, where, env)
         if path in mounts:
             raise Invalid(f"{where}.mountPath", f"two volumes are mounted at {path!r}")
         if name in plans:
-            is_files = plans[name].files is not None
-            mounts[path] = MountPlan(name, path, read_only or is_files, "" if sub == "." else sub)
+            if mount.get("recursiveReadOnly") == "Enabled" and plans[name].host_path is not None:
+                raise Unsupported(
+                    f"{where}.recursiveReadOnly", "mounts inside a directory of the node may differ"
+                )
+            read_only = read_only or plans[name].files is not None or _never_written(*volumes[name])
+            mounts[path] = MountPlan(name, path, read_only, "" if sub == "." else sub)
     return tuple(sorted(mounts.values(), key=lambda mount: mount.path.split("/")))
+
+
+def _sub_path(mount: Mapping[str, Any], where: str, env: Mapping[str, str]) -> str:
+    """The part of the volume that is mounted, "" for all of it."""
+    given = {key: optional(mount.get(key), f"{where}.{key}") for key in ("subPath", "subPathExpr")}
+    if all(given.values()):
+        raise Invalid(f"{where}.subPathExpr", "subPath is given too")
+    key = "subPathExpr" if given["subPathExpr"] else "subPath"
+    sub, where = given[key], f"{where}.{key}"
+    if not sub:
+        return ""
+    if key == "subPathExpr":
+        missing = expand.unknown(sub, env)
+        if missing:
+            raise Invalid(where, f"there is no variable {', '.join(missing)} in env")
+        sub = expand.text(sub, env)
+        if "`" in sub:  # what a shell would run; the kubelet refuses it too
+            raise Invalid(where, "holds a backtick")
+        if not sub:
+            raise Invalid(where, "is empty after it is expanded")
+    return _no_return(descending(sub, where), where)
 
 
 def _mount_path(value: Any, where: str) -> str:
@@ -164,6 +227,10 @@ def _check_recursive(mount: Mapping[str, Any], read_only: bool, where: str) -> N
         raise Invalid(where, f"must be one of {', '.join(_RECURSIVE[1:])}")
     if value == "Enabled" and not read_only:
         raise Invalid(where, "Enabled needs readOnly: true")
+
+
+def _never_written(where: str, volume: Mapping[str, Any]) -> bool:
+    return mapping(volume.get("persistentVolumeClaim"), where).get("readOnly") is True
 
 
 def _is_token(volume: Mapping[str, Any], paths: list[str]) -> bool:

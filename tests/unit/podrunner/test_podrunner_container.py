@@ -68,6 +68,8 @@ class Environments(unittest.TestCase):
             ("PROMPT_COMMAND", "x"),
             ("LD_LIBRARY_PATH", "/x"),
             ("X", "a\r\nb"),
+            ("X", "\x80"),
+            ("X", "\x81"),
         ):
             with self.subTest(name=name), self.assertRaises(container.CannotRun) as caught:
                 container.environment([], {}, [("GOOD", "1"), (name, value)])

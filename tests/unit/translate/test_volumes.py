@@ -24,6 +24,9 @@ TOKEN_PATH = "/var/run/secrets/kubernetes.io/serviceaccount"
 V = {"name": "v", "mountPath": "/v"}
 
 
+SITE = Site("lab", host_paths=("/scratch",), claims={"physics/data": "/data/physics"})
+
+
 def b64(data: bytes) -> str:
     return base64.b64encode(data).decode()
 
@@ -36,12 +39,14 @@ def named(name: str, namespace: str | None = "physics", **fields: Any) -> dict[s
 def with_volume(source: dict[str, Any], mount: dict[str, Any] | None = None) -> dict[str, Any]:
     raw = plain_pod(container(volumeMounts=[{**V, **(mount or {})}]), volumes=[{"name": "v", **source}])
     raw["metadata"].update(labels={"b": "2", "a": "1"}, annotations={"x": 'line\n"q" \\ ☃ \x01\u200b'})
+    odd = {"ABSOLUTE": "/etc", "UP": "..", "TICKS": "`id`"}
+    raw["spec"]["containers"][0]["env"] = [{"name": name, "value": value} for name, value in odd.items()]
     raw["spec"]["containers"][0]["resources"] = {"limits": {"cpu": "1500m"}}
     return raw
 
 
 def made(raw: dict[str, Any], objects: Objects = Objects()) -> Translated:  # noqa: B008
-    return translate(view(raw), Ownership("alice"), Site("lab"), b"k" * 32, "/shared/pods/x", objects)
+    return translate(view(raw), Ownership("alice"), SITE, b"k" * 32, "/shared/pods/x", objects)
 
 
 def files(raw: dict[str, Any], objects: Objects = Objects()) -> dict[str, tuple[int, bytes]]:  # noqa: B008
@@ -265,6 +270,24 @@ def test_mounts() -> None:
     )
 
 
+def test_directories_of_the_node() -> None:
+    raw = with_volume({"hostPath": {"path": "/scratch/a//b/", "type": "DirectoryOrCreate"}})
+    plan = made(raw).plan
+    assert (plan.volumes[0].host_path, plan.volumes[0].host_type) == ("/scratch/a/b", "DirectoryOrCreate")
+    assert not plan.containers[0].mounts[0].read_only
+    for read_only in (True, False):
+        raw = with_volume({"persistentVolumeClaim": {"claimName": "data", "readOnly": read_only}})
+        plan = made(raw).plan
+        assert (plan.volumes[0].host_path, plan.volumes[0].host_type) == ("/data/physics", "Directory")
+        assert plan.containers[0].mounts[0].read_only is read_only
+
+
+def test_a_part_of_a_volume_by_variables() -> None:
+    raw = with_volume({"emptyDir": {}}, {"subPathExpr": "run/$(NAME)$$(NAME)"})
+    raw["spec"]["containers"][0]["env"] = [{"name": "NAME", "value": "a.b"}]
+    assert made(raw).plan.containers[0].mounts[0].sub_path == "run/a.b$(NAME)"
+
+
 def test_files_are_read_only_whatever_the_mount_says() -> None:
     raw = with_volume({"configMap": {"name": "c"}}, {"readOnly": False})
     assert made(raw, OBJECTS).plan.containers[0].mounts[0].read_only
@@ -325,8 +348,16 @@ ITEM = f"{VOLUME}.downwardAPI.items[0]"
         ({"emptyDir": {}, "secret": {"secretName": "s"}}, {}, Invalid, VOLUME),
         ({"emptyDir": {"medium": "HugePages"}}, {}, Unsupported, f"{VOLUME}.emptyDir.medium"),
         ({"emptyDir": {"sizeLimit": "much"}}, {}, Invalid, f"{VOLUME}.emptyDir.sizeLimit"),
-        ({"hostPath": {"path": "/etc"}}, {}, Unsupported, MOUNT),
-        ({"persistentVolumeClaim": {"claimName": "c"}}, {}, Unsupported, MOUNT),
+        ({"hostPath": {"path": "/etc"}}, {}, Unsupported, f"{VOLUME}.hostPath.path"),
+        ({"hostPath": {"path": "/scratchy"}}, {}, Unsupported, f"{VOLUME}.hostPath.path"),
+        ({"hostPath": {"path": "/scratch/../etc"}}, {}, Invalid, f"{VOLUME}.hostPath.path"),
+        ({"hostPath": {"path": "scratch"}}, {}, Invalid, f"{VOLUME}.hostPath.path"),
+        ({"hostPath": {"path": "/scratch", "type": "Dir"}}, {}, Invalid, f"{VOLUME}.hostPath.type"),
+        ({"hostPath": {"path": "/scratch"}}, {"recursiveReadOnly": "Enabled", "readOnly": True},
+            Unsupported, f"{MOUNT}.recursiveReadOnly"),
+        ({"persistentVolumeClaim": {"claimName": "c"}}, {}, Unsupported,
+            f"{VOLUME}.persistentVolumeClaim.claimName"),
+        ({"nfs": {"server": "s", "path": "/"}}, {}, Unsupported, MOUNT),
         ({}, {"name": "w"}, Invalid, f"{MOUNT}.name"),
         ({}, {"mountPath": None}, Invalid, f"{MOUNT}.mountPath"),
         ({}, {"mountPath": "/"}, Unsupported, f"{MOUNT}.mountPath"),
@@ -335,7 +366,11 @@ ITEM = f"{VOLUME}.downwardAPI.items[0]"
         ({}, {"mountPath": "/a\rb"}, Unsupported, f"{MOUNT}.mountPath"),
         ({}, {"subPath": "/etc"}, Invalid, f"{MOUNT}.subPath"),
         ({}, {"subPath": "a/../b"}, Invalid, f"{MOUNT}.subPath"),
-        ({}, {"subPathExpr": "$(A)"}, Unsupported, f"{MOUNT}.subPathExpr"),
+        ({}, {"subPathExpr": "$(NOT_THERE)"}, Invalid, f"{MOUNT}.subPathExpr"),
+        ({}, {"subPathExpr": "$(ABSOLUTE)"}, Invalid, f"{MOUNT}.subPathExpr"),
+        ({}, {"subPathExpr": "a/$(UP)"}, Invalid, f"{MOUNT}.subPathExpr"),
+        ({}, {"subPathExpr": "$(TICKS)"}, Invalid, f"{MOUNT}.subPathExpr"),
+        ({}, {"subPathExpr": "a", "subPath": "b"}, Invalid, f"{MOUNT}.subPathExpr"),
         ({}, {"mountPropagation": "HostToContainer"}, Unsupported, f"{MOUNT}.mountPropagation"),
         ({}, {"recursiveReadOnly": "Enabled"}, Invalid, f"{MOUNT}.recursiveReadOnly"),
     ],
