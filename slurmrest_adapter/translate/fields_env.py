@@ -4,7 +4,8 @@ In a sandbox a container gets every variable as it is. In the runner's plain mod
 them through a shell script of its own. Seen with Apptainer 1.4.5: a name that is no shell identifier
 makes *all* of a pod's variables vanish with exit code 0; the names that the script uses itself are
 lost or changed, ``key`` and ``e`` among them; LD_LIBRARY_PATH grows; a value loses the ``\\r`` of
-each ``\\r\\n``; and U+0080 and U+0081 are marks of its own parser. So such variables are refused by name before anything runs.
+each ``\\r\\n``; and U+0080 and U+0081 are marks of its own parser. So such variables are refused by
+name before anything runs.
 """
 
 from __future__ import annotations

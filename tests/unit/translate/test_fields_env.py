@@ -96,19 +96,10 @@ def test_what_apptainer_adds_to_is_refused_where_it_would() -> None:
 )
 def test_all_else_passes(name: str, value: str) -> None:
     assert check_env(pod({"name": name, "value": value})) == []
+    for taken, stays in (("\r\n", "\n"), ("\x80", ""), ("\x81", "")):
+        value = value.replace(taken, stays)
     if name != "LD_LIBRARY_PATH":
-        assert (
-            check_env(
-                pod(
-                    {
-                        "name": name,
-                        "value": value.replace("\r\n", "\n").replace("\x80", "").replace("\x81", ""),
-                    }
-                ),
-                plain=True,
-            )
-            == []
-        )
+        assert check_env(pod({"name": name, "value": value}), plain=True) == []
 
 
 @pytest.mark.parametrize("spec", [None, [], {"containers": 1}, {"containers": [1, {"env": [1]}, {"env": 2}]}])
