@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from slurmrest_adapter.sources import runnerstatus
-from slurmrest_adapter.sources.userfiles import UntrustedFile, read_file
+from slurmrest_adapter.sources.userfiles import Mark, UntrustedFile, read_changed
 
 STATUS_FILE = "status.json"
 # A container's entry is about 500 bytes and its message is bounded by the runner.
@@ -29,9 +29,16 @@ def read_status(root: Path, directory: str, owner: int | None, uid: str) -> Mapp
         UntrustedFile: somebody else's file, too large, not JSON, a schema we do not know, or
             about another pod, or with a value of a kind that no runner writes.
     """
-    data = read_file(root, (directory, STATUS_FILE), owner, LIMIT)
+    return read_newer(root, directory, owner, uid, None)[0]
+
+
+def read_newer(
+    root: Path, directory: str, owner: int | None, uid: str, mark: Mark | None
+) -> tuple[Mapping[str, Any] | None, Mark | None]:
+    """`read_status` unless the file is as it was; see `userfiles.read_changed` for the mark."""
+    data, mark = read_changed(root, (directory, STATUS_FILE), owner, LIMIT, mark)
     if data is None:
-        return None
+        return None, mark
     try:
         status = json.loads(data)
     except (ValueError, RecursionError) as error:
@@ -40,4 +47,4 @@ def read_status(root: Path, directory: str, owner: int | None, uid: str) -> Mapp
         raise UntrustedFile(f"{STATUS_FILE}: an unknown schema")
     if status.get("uid") != uid:
         raise UntrustedFile(f"{STATUS_FILE}: speaks of another pod")
-    return runnerstatus.checked(status)
+    return runnerstatus.checked(status), mark

@@ -63,20 +63,42 @@ def open_file(root: Path, parts: Sequence[str], owner: int | None) -> int | None
     return descriptor
 
 
+Mark = tuple[int, int, int]
+
+
 def read_file(root: Path, parts: Sequence[str], owner: int | None, limit: int) -> bytes | None:
     """Read a small file whole; see `open_file`.
 
     Args:
         limit: bytes; a larger file is UntrustedFile, not cut.
     """
+    return read_changed(root, parts, owner, limit, None)[0]
+
+
+def read_changed(
+    root: Path, parts: Sequence[str], owner: int | None, limit: int, mark: Mark | None
+) -> tuple[bytes | None, Mark | None]:
+    """Read a small file whole unless it is as it was.
+
+    Args:
+        limit: see `read_file`.
+        mark: what the last read gave with the data, None at first.
+
+    Returns:
+        The data (None when there is no file, or it has not changed) and the mark for the next read.
+    """
     descriptor = open_file(root, parts, owner)
     if descriptor is None:
-        return None
+        return None, None
     with os.fdopen(descriptor, "rb") as file:
+        found = os.fstat(descriptor)
+        now = (found.st_ino, found.st_mtime_ns, found.st_size)
+        if now == mark:
+            return None, mark
         data = file.read(limit + 1)
     if len(data) > limit:
         raise UntrustedFile(f"{'/'.join(parts)}: larger than {limit} bytes")
-    return data
+    return data, now
 
 
 def _fault(found: os.stat_result, owner: int | None) -> str | None:

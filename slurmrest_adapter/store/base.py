@@ -73,8 +73,14 @@ class Store(Protocol):
         """Write a pod before its submit. An existing record of the UID wins and is returned."""
         ...
 
-    def update(self, uid: str, event: str, text: str, **changes: Any) -> PodRecord:
-        """Change named attributes and add one line to the story (no line for an empty event)."""
+    def update(
+        self, uid: str, event: str, text: str, *, unless_ended: bool = False, **changes: Any
+    ) -> PodRecord:
+        """Change named attributes and add one line to the story (no line for an empty event).
+
+        Args:
+            unless_ended: change nothing of a pod that has ended: another process closed it.
+        """
         ...
 
     def get(self, uid: str) -> PodRecord | None:

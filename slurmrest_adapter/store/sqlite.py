@@ -91,7 +91,9 @@ class SqliteStore:
             self._tell(db, record.uid, "intent", f"to be submitted as {record.user}")
         return record
 
-    def update(self, uid: str, event: str, text: str, **changes: Any) -> PodRecord:
+    def update(
+        self, uid: str, event: str, text: str, *, unless_ended: bool = False, **changes: Any
+    ) -> PodRecord:
         """See `Store.update`.
 
         Raises:
@@ -101,6 +103,10 @@ class SqliteStore:
         if unknown:
             raise KeyError(", ".join(sorted(unknown)))
         with self._transaction() as db:
+            if unless_ended:
+                row = self._row(db, uid)
+                if row is not None and row.stage is Stage.ENDED:
+                    return row
             if changes:
                 names = ", ".join(f"{name} = ?" for name in changes)
                 values = [_encode(name, value) for name, value in changes.items()]

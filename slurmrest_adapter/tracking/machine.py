@@ -101,6 +101,7 @@ class Tracked:
         record: slurmdbd's record, once asked.
         missing: successful bulk answers in a row without the job.
         unlooked: bulk answers since the job was last seen in full.
+        turn: less than LOOK_AGAIN; pods that were submitted together take turns at being looked at.
         unaccounted: answers by which slurmdbd, too, knew nothing of the job.
         deleting: deletion was asked for.
         unreachable: why Slurm could not be asked, "" when the last question was answered.
@@ -114,6 +115,7 @@ class Tracked:
     record: AccountingRecord | None = None
     missing: int = 0
     unlooked: int = 0
+    turn: int = 0
     unaccounted: int = 0
     deleting: bool = False
     unreachable: str = ""
@@ -184,7 +186,7 @@ def _job(tracked: Tracked, job: JobInfo) -> Step:
             replace(tracked, missing=MISSING_TWICE), (Command.ACCOUNT,), "the job id is another job's now"
         )
     seen = classify(job.states, job.reason)
-    tracked = replace(tracked, unreachable="", missing=0, unlooked=0)
+    tracked = replace(tracked, unreachable="", missing=0, unlooked=0 if tracked.job else tracked.turn)
     if seen.kind is Kind.UNKNOWN:
         if tracked.standing.kind is not Kind.UNKNOWN:
             # Keeps the last standing: a word nobody has heard of changes no pod.

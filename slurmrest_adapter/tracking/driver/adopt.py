@@ -71,6 +71,12 @@ def unsent(deps: Deps, record: PodRecord) -> bool:
     return tries[-1:] == [UNSENT]
 
 
+def looked_for_until(deps: Deps, record: PodRecord) -> float:
+    """When no request of this pod can be on its way any more, POSIX seconds."""
+    tries = [line.time for line in deps.store.story(record.uid) if line.event in _TRIES]
+    return max(tries, default=record.created) + deps.look_for
+
+
 def settle(deps: Deps, record: PodRecord) -> JobRef | None:
     """The job of a submit without an answer, or the proof that there is none.
 
@@ -82,8 +88,7 @@ def settle(deps: Deps, record: PodRecord) -> JobRef | None:
     """
     if unsent(deps, record):
         return None
-    tries = [line.time for line in deps.store.story(record.uid) if line.event in _TRIES]
-    deadline = max(tries, default=record.created) + deps.look_for
+    deadline = looked_for_until(deps, record)
     pause = _FIRST_PAUSE
     while True:
         last = deps.clock() >= deadline

@@ -12,10 +12,10 @@ from typing import Any
 
 from slurmrest_adapter.domain import identity
 from slurmrest_adapter.domain.errors import AdapterError, NotFound
-from slurmrest_adapter.domain.jobs import JobInfo
+from slurmrest_adapter.domain.jobs import JobInfo, JobRef
 from slurmrest_adapter.domain.states import Kind
 from slurmrest_adapter.store.base import PodRecord, Stage
-from slurmrest_adapter.tracking.driver.adopt import settle, submitted
+from slurmrest_adapter.tracking.driver.adopt import find, looked_for_until, settle, submitted, unsent
 from slurmrest_adapter.tracking.driver.deps import Deps
 from slurmrest_adapter.tracking.driver.follow import Follower, Seen
 
@@ -138,7 +138,25 @@ def _settled(deps: Deps, record: PodRecord) -> PodRecord:
     """
     if record.stage is not Stage.SUBMITTING or record.job_id is not None:
         return record
-    found = settle(deps, record)
+    return _without(deps, record, settle(deps, record))
+
+
+def drop(deps: Deps, record: PodRecord) -> PodRecord:
+    """`_settled` without waiting: what can be said now of a pod that was deleted before it had a job.
+
+    Raises:
+        SlurmError: it could not be asked; the next try may.
+    """
+    if record.stage is not Stage.SUBMITTING or record.job_id is not None:
+        return record
+    if unsent(deps, record):
+        return _without(deps, record, None)
+    if deps.clock() < looked_for_until(deps, record):
+        return record
+    return _without(deps, record, find(deps, record))
+
+
+def _without(deps: Deps, record: PodRecord, found: JobRef | None) -> PodRecord:
     if found is not None:
         return submitted(deps, record, found, "found by its name")
     deps.delivery.discard(record.directory)  # a request that is later than late finds nothing to run

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -10,13 +11,14 @@ from slurmrest_adapter.domain import usage
 from slurmrest_adapter.domain.errors import NotFound, SlurmError
 from slurmrest_adapter.domain.jobs import AccountingRecord, JobInfo, JobState
 from slurmrest_adapter.domain.states import Standing, classify
-from slurmrest_adapter.sources.runner import read_status
-from slurmrest_adapter.sources.userfiles import UntrustedFile
+from slurmrest_adapter.sources.runner import read_newer
+from slurmrest_adapter.sources.userfiles import Mark, UntrustedFile
 from slurmrest_adapter.store.base import PodRecord, Stage
 from slurmrest_adapter.tracking.driver.adopt import adopt, elder
 from slurmrest_adapter.tracking.driver.deps import Deps
 from slurmrest_adapter.tracking.driver.readback import compare
 from slurmrest_adapter.tracking.machine import (
+    LOOK_AGAIN,
     NOTHING_KNOWN,
     Accounted,
     Command,
@@ -34,6 +36,9 @@ from slurmrest_adapter.translate.status import Facts, PodStatus, pod_status
 
 # slurmctld hands a finished job to slurmdbd within seconds; a site without one never will.
 ACCOUNT_FOR_SECONDS = 15.0
+# A submit that has not been answered for so long is looked for by its name.
+ADOPT_AFTER_SECONDS = 5.0
+ADOPT_LONGEST_SECONDS = 60.0
 # Who said it, in the story.
 _SOURCES: Mapping[type[Event], str] = {
     StatesAnswered: "slurm",
@@ -73,54 +78,73 @@ class Follower:
     def __init__(self, deps: Deps, uid: str) -> None:
         self._deps = deps
         self._uid = uid
-        record = self._record()
-        self._tracked = _restore(record)
+        self._record = self._stored()
+        self._tracked = _restore(self._record)
         self._ended_at: float | None = None
         self._untrusted = ""
+        self._mark: Mark | None = None
+        self._adopt_at = self._record.created + ADOPT_AFTER_SECONDS
+        self._adopt_pause = ADOPT_AFTER_SECONDS
+        self._shown: tuple[tuple[Any, ...], Seen] | None = None
         self._twin_looked_for: set[str] = set()
 
     def look(self) -> Seen:
         """Ask once, and say what is so. Never raises for a Slurm that cannot be asked."""
+        self.refresh(self._stored())
         job_id = self.question()
         if job_id is None:
             return self.take(None)
         try:
-            return self.take(self._deps.gateway.states([job_id], self._record().user))
+            return self.take(self._deps.gateway.states([job_id], self._record.user))
         except SlurmError as error:
             return self.take(error)
 
+    def refresh(self, record: PodRecord) -> None:
+        """Take the pod as the store has it now: other processes write there too."""
+        closed_elsewhere = record.stage is Stage.ENDED and self._record.stage is not Stage.ENDED
+        self._record = record
+        if closed_elsewhere or (record.job_id is not None and record.job_id != self._tracked.job_id):
+            self._restore()
+
+    def _restore(self) -> None:
+        """Go on from the record: whatever we had concluded was about something else."""
+        self._tracked = _restore(self._record)
+        self._mark = None
+
     def question(self) -> int | None:
         """The job that the next bulk question should ask for; None when there is nothing to ask."""
-        record = self._adopted(self._record())
+        self._adopt()
+        record = self._record
         if record.job_id is None or record.stage is Stage.REFUSED or self._tracked.ended:
             return None
         return record.job_id
 
     def take(self, answer: Mapping[int, JobState] | SlurmError | None) -> Seen:
         """Take a bulk answer that asked for this job, or why there is none; None asked nothing."""
-        record = self._record()
-        if record.deleting is not None and record.job_id is not None:
+        if self._record.deleting is not None and self._record.job_id is not None:
             self._take(DeleteAsked())
         if isinstance(answer, SlurmError):
             self._take(CouldNotAsk(str(answer)))
-            self._read_runner(record)
+            self._read_runner()
         elif answer is not None:
             row = answer.get(self._tracked.job_id)
             self._take(StatesAnswered(row.states if row else None))
-        if self._tracked.ended and not record.usage:
-            self._close(record)
+        if self._tracked.ended and not self._record.usage:
+            self._close()
         return self._seen()
 
-    def _adopted(self, record: PodRecord) -> PodRecord:
-        """With its job, where the answer to its submit was lost and the job has turned up since."""
-        if record.job_id is None and record.stage is Stage.SUBMITTING:
-            try:
-                record = adopt(self._deps, record)
-            except SlurmError as error:
-                self._take(CouldNotAsk(str(error)))
-        if record.job_id is not None and self._tracked.job_id != record.job_id:
-            self._tracked = _restore(record)
-        return record
+    def _adopt(self) -> None:
+        """Look for the job of a submit whose answer was lost; less and less often, since a look may
+        cost Slurm its whole list of jobs, and not while the submit may still be on its way."""
+        record, now = self._record, self._deps.clock()
+        if record.job_id is not None or record.stage is not Stage.SUBMITTING or now < self._adopt_at:
+            return
+        self._adopt_at = now + self._adopt_pause
+        self._adopt_pause = min(2 * self._adopt_pause, ADOPT_LONGEST_SECONDS)
+        try:
+            self.refresh(adopt(self._deps, record))
+        except SlurmError as error:
+            self._take(CouldNotAsk(str(error)))
 
     def remembered(self) -> Seen:
         """What is known without asking anybody."""
@@ -142,16 +166,16 @@ class Follower:
             self._do(command)
 
     def _do(self, command: Command) -> None:
-        record = self._record()
+        record = self._record
         if command is Command.READ_RUNNER:
-            self._read_runner(record)
+            self._read_runner()
         elif command is Command.LOOK:
             try:
                 job = self._deps.gateway.job(self._tracked.job_id, record.user)
                 # Kept pending behind another job of the same name? The user's own dependencies look alike.
-                if job.reason == "Dependency" and self._is_a_twin(record, "dependency"):
+                if job.reason == "Dependency" and self._is_a_twin("dependency"):
                     return  # the next bulk question asks for the other job
-                compare(self._deps, record, job)
+                self._record = compare(self._deps, record, job)
                 self._take(JobSeen(job))
             except NotFound:
                 return  # proves nothing; the next bulk answer tells
@@ -163,20 +187,24 @@ class Follower:
             except SlurmError:
                 self._take(Accounted(None, answered=False))
 
-    def _is_a_twin(self, record: PodRecord, sign: str) -> bool:
+    def _is_a_twin(self, sign: str) -> bool:
         """Does another job run this pod? Then that one is followed; each sign of it is looked into once."""
         if sign in self._twin_looked_for:
             return False
-        record = elder(self._deps, record)
+        self._record = elder(self._deps, self._record)
         self._twin_looked_for.add(sign)
-        if record.job_id == self._tracked.job_id:
+        if self._record.job_id == self._tracked.job_id:
             return False
-        self._tracked = _restore(record)
+        self._restore()
         return True
 
-    def _read_runner(self, record: PodRecord) -> None:
+    def _read_runner(self) -> None:
+        record = self._record
+        owner = record.spec.get("uid")
         try:
-            status = read_status(self._deps.shared_root, record.directory, record.spec.get("uid"), record.uid)
+            status, self._mark = read_newer(
+                self._deps.shared_root, record.directory, owner, record.uid, self._mark
+            )
         except UntrustedFile as error:
             if str(error) != self._untrusted:  # once, not at every look
                 self._untrusted = str(error)
@@ -187,23 +215,23 @@ class Follower:
         holder = str((status.get("job") or {}).get("id") or "")
         if holder and holder != str(self._tracked.job_id):
             try:
-                if self._is_a_twin(record, "runner"):
+                if self._is_a_twin("runner"):
                     return
             except SlurmError as error:
                 self._take(CouldNotAsk(str(error)))
         self._take(RunnerSeen(status))
 
-    def _account(self, record: PodRecord) -> AccountingRecord | None:
+    def _account(self) -> AccountingRecord | None:
         try:
-            return self._deps.gateway.accounting(self._tracked.job_id, record.user)
+            return self._deps.gateway.accounting(self._tracked.job_id, self._record.user)
         except SlurmError:
             return None
 
-    def _close(self, record: PodRecord) -> None:
+    def _close(self) -> None:
         """Write the usage once slurmdbd has the end; after a while, what was observed."""
         if self._ended_at is None:
             self._ended_at = self._deps.clock()
-        found = self._account(record)
+        found = self._account()
         job = self._tracked.job
         if found is not None and not same_run(self._tracked, found.name, found.submit_time):
             found = None
@@ -213,11 +241,12 @@ class Follower:
             closed = {**asdict(usage.from_job(job)), "killed_by": ""}
         else:
             return
-        self._deps.store.update(
-            self._uid, "closed", f"usage from {closed['source']}", usage=closed, stage=Stage.ENDED
+        words = f"usage from {closed['source']}"
+        self._record = self._deps.store.update(
+            self._uid, "closed", words, unless_ended=True, usage=closed, stage=Stage.ENDED
         )
         # The runner removes its plan; of a pod that never started, or whose runner was killed, we do.
-        self._deps.delivery.discard(record.directory)
+        self._deps.delivery.discard(self._record.directory)
 
     def _waited_enough(self, job: JobInfo) -> bool:
         """Has slurmdbd had its time? A command that looks only once goes by the job's own end."""
@@ -235,17 +264,24 @@ class Follower:
                 "submit_time": tracked.job.submit_time,
                 "restart_count": tracked.job.restart_count,
             }
-        self._deps.store.update(self._uid, event, text, **changes)
+        # What another process has closed stays as it was closed.
+        self.refresh(self._deps.store.update(self._uid, event, text, unless_ended=True, **changes))
 
-    def _record(self) -> PodRecord:
+    def _stored(self) -> PodRecord:
         record = self._deps.store.get(self._uid)
         if record is None:
             raise KeyError(self._uid)
         return record
 
     def _seen(self) -> Seen:
-        record = self._record()
-        tracked = self._tracked
+        record, tracked = self._record, self._tracked
+        facts = (
+            *(record.stage, record.deleting, record.error, record.usage, record.job_id, record.spec),
+            *(record.skeleton, record.warnings, record.changed),
+            *(tracked.job, tracked.standing, tracked.runner, tracked.unreachable),
+        )
+        if self._shown is not None and self._shown[0] == facts:
+            return self._shown[1]
         status = pod_status(
             Facts(
                 containers=record.skeleton["containers"],
@@ -261,7 +297,9 @@ class Follower:
             )
         )
         closed = bool(record.usage) or record.stage is Stage.REFUSED
-        return Seen(record, status, tracked.standing, closed)
+        seen = Seen(record, status, tracked.standing, closed)
+        self._shown = (facts, seen)
+        return seen
 
 
 def _restore(record: PodRecord) -> Tracked:
@@ -274,5 +312,6 @@ def _restore(record: PodRecord) -> Tracked:
         standing=classify(job.states, job.reason) if job else NOTHING_KNOWN,
         job=job,
         runner=runner,
+        turn=zlib.crc32(record.uid.encode()) % LOOK_AGAIN,
         deleting=record.deleting is not None,
     )

@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import threading
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
 
 import structlog
 
 from slurmrest_adapter.domain.errors import SlurmError
 from slurmrest_adapter.domain.jobs import JobState
 from slurmrest_adapter.store.base import PodRecord
-from slurmrest_adapter.tracking.driver.delete import Ender, NotOurs
+from slurmrest_adapter.tracking.driver.delete import Ender, NotOurs, drop
 from slurmrest_adapter.tracking.driver.deps import Deps
 from slurmrest_adapter.tracking.driver.follow import Follower, Seen
 
@@ -43,6 +45,7 @@ class Loop:
         self._enders: dict[str, Ender] = {}
         self._seen: dict[str, Seen] = {}
         self._given_up: set[str] = set()
+        self._faults: dict[str, str] = {}
         self._stop = threading.Event()
         self._wake = threading.Event()
         self._thread = threading.Thread(target=self._run, name="driver", daemon=True)
@@ -73,30 +76,55 @@ class Loop:
         """
         found = self._seen.get(uid)
         if found is None and self._deps.store.get(uid) is not None:
-            found = self._seen[uid] = Follower(self._deps, uid).remembered()
+            found = Follower(self._deps, uid).remembered()
+            if found.closed:  # what goes on is the next round's to remember
+                self._seen[uid] = found
         return found
 
     def round(self) -> None:
-        """Ask once for all, let each pod take its answer, do what is due for those to be ended."""
-        records = self._deps.store.pods()
+        """Ask once for all, let each pod take its answer, do what is due for those to be ended.
+
+        A pod whose own data trips us keeps its last look and stops nobody else's.
+        """
+        records = {record.uid: record for record in self._deps.store.pods()}
         questions: dict[str, dict[str, int]] = defaultdict(dict)
-        for record in records:
-            follower = self._followers.get(record.uid)
-            if follower is None:
-                follower = self._followers[record.uid] = Follower(self._deps, record.uid)
-            job_id = follower.question()
-            if job_id is None:
-                self._seen[record.uid] = follower.take(None)
-            else:
-                questions["" if self._one_asker else record.user][record.uid] = job_id
-        users = {record.uid: record.user for record in records}
+        for uid, record in records.items():
+            with self._alone(uid):
+                # First of all: an end that is due must not wait for the looks of a whole round.
+                record = records[uid] = self._end(record)
+                follower = self._follower(record)
+                job_id = follower.question()
+                if job_id is None:
+                    self._seen[uid] = follower.take(None)
+                else:
+                    questions["" if self._one_asker else record.user][uid] = job_id
         for asked in questions.values():
-            answer = self._ask(asked.values(), users[next(iter(asked))])
+            answer = self._ask(asked.values(), records[next(iter(asked))].user)
             for uid in asked:
-                self._seen[uid] = self._followers[uid].take(answer)
-        for record in records:
-            self._end(record)
-        self._forget({record.uid for record in records})
+                with self._alone(uid):
+                    self._seen[uid] = self._followers[uid].take(answer)
+        self._forget(set(records))
+
+    def _follower(self, record: PodRecord) -> Follower:
+        follower = self._followers.get(record.uid)
+        if follower is None:
+            follower = self._followers[record.uid] = Follower(self._deps, record.uid)
+        else:
+            follower.refresh(record)
+        return follower
+
+    @contextmanager
+    def _alone(self, uid: str) -> Iterator[None]:
+        """Keep one pod's fault to that pod; said once, until it changes."""
+        try:
+            yield
+        except Exception as error:
+            words = f"{type(error).__name__}: {error}"
+            if self._faults.get(uid) != words:
+                self._faults[uid] = words
+                log.exception("a pod could not be looked at", pod_uid=uid)
+        else:
+            self._faults.pop(uid, None)
 
     def _ask(self, job_ids: Iterable[int], user: str) -> Mapping[int, JobState] | SlurmError:
         try:
@@ -105,27 +133,37 @@ class Loop:
             log.warning("slurm could not be asked", error=str(error))
             return error
 
-    def _end(self, record: PodRecord) -> None:
-        seen = self._seen[record.uid]
-        if seen.record.deleting is None or record.uid in self._given_up:
-            return
+    def _end(self, record: PodRecord) -> PodRecord:
+        """Do what is due for a pod that is to be ended, given the last look at it."""
+        if record.deleting is None or record.uid in self._given_up:
+            return record
         try:
+            if record.job_id is None:
+                return drop(self._deps, record)
+            last = self._seen.get(record.uid)
+            if last is None or last.record.job_id != record.job_id:
+                return record  # not looked at yet
             ender = self._enders.get(record.uid)
             if ender is None:
                 ender = self._enders[record.uid] = Ender(self._deps, record.uid)
-            ender.step(seen)
+            ender.step(replace(last, record=record))
         except NotOurs as error:
             self._given_up.add(record.uid)
-            self._deps.store.update(record.uid, "foreign", str(error))
             log.error("left a job alone", pod_uid=record.uid, error=str(error))
+            return self._deps.store.update(record.uid, "foreign", str(error))
         except SlurmError as error:
             log.warning("a pod could not be ended yet", pod_uid=record.uid, error=str(error))
+        return record
 
     def _forget(self, open_uids: set[str]) -> None:
-        """Pods that have ended need no follower; their last look stays in memory for a while."""
+        """Pods that have ended need no follower; their last look stays in memory for a while.
+
+        It is made from the store: another process may have closed them.
+        """
         for uid in set(self._followers) - open_uids:
-            self._seen[uid] = self._followers.pop(uid).remembered()
+            del self._followers[uid]
             self._enders.pop(uid, None)
+            self._seen[uid] = Follower(self._deps, uid).remembered()
         for uid in list(self._seen)[: max(0, len(self._seen) - REMEMBERED)]:
             if uid not in open_uids:
                 del self._seen[uid]

@@ -24,7 +24,7 @@ from slurmrest_adapter.domain.identity import read
 from slurmrest_adapter.store.base import PodRecord, Stage
 from slurmrest_adapter.tracking.driver.adopt import LOOK_FOR_SECONDS
 from slurmrest_adapter.tracking.driver.delete import NotOurs, delete
-from slurmrest_adapter.tracking.driver.follow import ACCOUNT_FOR_SECONDS, Follower, Seen
+from slurmrest_adapter.tracking.driver.follow import ACCOUNT_FOR_SECONDS, ADOPT_AFTER_SECONDS, Follower, Seen
 from slurmrest_adapter.tracking.driver.submit import submit
 from tests.fakes.pods import OTHER_UID, UID, container, pod
 from tests.fakes.slurm import Lost
@@ -189,6 +189,9 @@ class TestSubmit:
         world.slurm.crash_after_submit = Killed()
         with pytest.raises(Killed):
             submit(world.deps, pod())
+        # For a moment the submit may still be on its way, and is not looked for.
+        assert follow(world).look().record.job_id is None
+        world.clock.sleep(ADOPT_AFTER_SECONDS)
         seen = follow(world).look()
         assert seen.record.job_id == 100
         assert seen.status.message == "Slurm job 100 is queued: Resources"
