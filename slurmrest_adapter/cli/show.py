@@ -70,8 +70,8 @@ def pod(seen: Seen, story: Sequence[StoryLine] = (), stderr: bool = False) -> No
     out.print("  " + status.message, markup=False)
     for warning in record.warnings:
         out.print(f"  Slurm warns: {warning}", markup=False)
-    if record.changed:
-        out.print(f"  the site set {readback.words(record.changed)}", markup=False)
+    if changed := readback.words(record.changed or ()):
+        out.print(f"  the site set {changed}", markup=False)
     out.print(_containers(seen))
     if record.usage:
         known = {key: value for key, value in record.usage.items() if key in Usage.__dataclass_fields__}

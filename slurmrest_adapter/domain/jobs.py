@@ -62,6 +62,7 @@ class JobInfo:
     nodes: str = ""
     gres: tuple[str, ...] = ()  # gres_detail, a string for each node: gpu:a100:2(IDX:0-1)
     tres_requested: str = ""
+    tres_per_node: str = ""  # as the job asks for it, accounted or not: gres/gpu:a100:2
     tres_allocated: str = ""
     exit_code: ExitCode = field(default_factory=ExitCode)
     derived_exit_code: ExitCode = field(default_factory=ExitCode)

@@ -40,11 +40,14 @@ def changes(spec: Mapping[str, Any], job: JobInfo) -> tuple[Change, ...]:
 
 
 def words(changed: Sequence[Mapping[str, Any]]) -> str:
-    """For people: ``partition: gpu (its choice), cpus: 2 instead of 1``."""
+    """For people: ``partition: gpu instead of cpu, cpus: 2 instead of 1``.
+
+    What was left to the site is its choice and nothing to tell; "" when that is all there is.
+    """
     return ", ".join(
-        f"{one['field']}: {one['got']}"
-        + (" (its choice)" if one["asked"] is None else f" instead of {one['asked']}")
+        f"{one['field']}: {one['got']} instead of {one['asked']}"
         for one in changed
+        if one["asked"] is not None
     )
 
 
@@ -81,6 +84,10 @@ def _gres(spec: Mapping[str, Any], job: JobInfo) -> Iterator[tuple[str, str | No
         for key in keys:
             asked[key] = asked.get(key, 0) + gpu["count"]
     got = {key: count for key, count in tres(job.tres_requested).items() if key.startswith("gres/")}
+    if asked and not got and job.tres_per_node:
+        # A site that does not account its GRES (AccountingStorageTRES) does not count them here,
+        # and the job asks for them all the same.
+        return
     if any(got.get(key) != count for key, count in asked.items()) or any(
         key not in asked for key in got if ":" not in key
     ):

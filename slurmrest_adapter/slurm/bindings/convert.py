@@ -135,6 +135,7 @@ def job(row: Any) -> JobInfo:
         nodes=text(row.nodes),
         gres=words(row.gres_detail),
         tres_requested=text(row.tres_req_str),
+        tres_per_node=text(row.tres_per_node),
         tres_allocated=text(row.tres_alloc_str),
         exit_code=exit_code(row.exit_code),
         derived_exit_code=exit_code(row.derived_exit_code),

@@ -27,5 +27,6 @@ def compare(deps: Deps, record: PodRecord, job: JobInfo) -> PodRecord:
     if record.changed is not None or job.job_id != record.job_id:
         return record
     changed = [asdict(change) for change in readback.changes(record.spec, job)]
-    text = f"the site set {readback.words(changed)}" if changed else ""
-    return deps.store.update(record.uid, "read-back" if changed else "", text, changed=changed)
+    words = readback.words(changed)
+    text = f"the site set {words}" if words else ""
+    return deps.store.update(record.uid, "read-back" if words else "", text, changed=changed)

@@ -103,6 +103,10 @@ def test_a_type_that_the_site_adds_is_no_change() -> None:
     assert ("gres",) not in [change[:1] for change in found(spec)]
 
 
+def test_a_site_that_does_not_account_gpus() -> None:
+    assert found(tres_requested="cpu=2,mem=512M", tres_per_node="gres/gpu:a100:2") == []
+
+
 def test_in_words() -> None:
     both = [asdict(Change("partition", None, "gpu")), asdict(Change("cpus", 1, 2))]
-    assert words(both) == "partition: gpu (its choice), cpus: 2 instead of 1"
+    assert words(both) == "cpus: 2 instead of 1"  # the partition was left to the site

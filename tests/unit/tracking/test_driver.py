@@ -72,7 +72,7 @@ class TestSubmit:
         assert (identity.uid, info.name, info.user) == (UID, "train-0a1b2c3d4e5f", "alice")
         plan = json.loads((world.shared / record.directory / "plan.json").read_text())
         assert plan["uid"] == UID
-        assert [line.event for line in world.deps.store.story(UID)] == ["intent", "submitted", "read-back"]
+        assert [line.event for line in world.deps.store.story(UID)] == ["intent", "submitted"]
 
     def test_twice_is_the_same_job(self, world: World) -> None:
         assert submit(world.deps, pod()) == submit(world.deps, pod())

@@ -52,7 +52,7 @@ class TestUnsent:
         down_then_up(world)
         record = submit(world.deps, pod())
         assert (record.job_id, record.error, world.clock.slept) == (100, None, 0)
-        assert events(world) == ["intent", "unsent", "again", "submitted", "read-back"]
+        assert events(world) == ["intent", "unsent", "again", "submitted"]
 
     def test_a_lost_answer_after_it_is_looked_for_all_the_same(self, world: World) -> None:
         down_then_up(world)
