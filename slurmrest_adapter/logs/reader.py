@@ -1,11 +1,13 @@
 """Reading and following one container's log.
 
 The whole file is never held in memory: a tail is found from the end in blocks, and following
-keeps one descriptor and reads what has come since.
+keeps one descriptor and reads what has come since. The file is its user's, who may fill it with
+anything: what is too long to be a record is passed over and never kept.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -15,6 +17,14 @@ from slurmrest_adapter.logs.cri import Piece, parse, pieces
 from slurmrest_adapter.sources.userfiles import open_file
 
 _BLOCK = 64 * 1024
+# A record is 16 KiB of text and a header; a longer "line" is none, however it goes on.
+_RECORD = 32 * 1024
+# A tail is not looked for behind more than so many bytes without one record.
+_BARREN = 16 * 1024 * 1024
+
+
+def _never() -> bool:
+    return False
 
 
 class ContainerLog:
@@ -46,47 +56,109 @@ class ContainerLog:
     def follow(
         self, ended: Callable[[], bool], tail: int | None = None, interval: float = 0.1
     ) -> Iterator[Piece]:
-        """What has been and will be logged.
+        """What has been and will be logged; see `batches`."""
+        for batch in self.batches(ended, tail, interval):
+            yield from batch
+
+    def batches(
+        self,
+        ended: Callable[[], bool],
+        tail: int | None = None,
+        interval: float = 0.1,
+        gone: Callable[[], bool] = _never,
+    ) -> Iterator[list[Piece]]:
+        """What has been and will be logged, in the portions it is read in: some 64 KiB at most.
+
+        A portion is given as soon as it is read, so nothing is held back while nothing is written.
 
         Args:
-            ended: asked before each look; once it says True the rest is read and that is all.
+            ended: asked before each portion until it says True; then what is there at that moment
+                is read and that is all.
             tail: begin with the last so many lines of what is there; None begins at the start.
             interval: seconds between two looks at a file that has not grown.
+            gone: asked before each portion; True ends at once.
+
+        Raises:
+            UntrustedFile: the log is not the runner's.
         """
         descriptor: int | None = None
-        rest = b""
+        lines = _Lines()
+        position, over = 0, False
+        end: int | None = None
         try:
-            while True:
-                last = ended()
+            while not gone():
+                over = over or ended()
                 if descriptor is None:
                     descriptor = open_file(self._root, self._parts, self._owner)
                     if descriptor is not None and tail is not None:
-                        os.lseek(descriptor, _tail_offset(descriptor, tail), os.SEEK_SET)
-                grown = False
-                while descriptor is not None and (block := os.read(descriptor, _BLOCK)):
-                    grown = True
-                    *lines, rest = (rest + block).split(b"\n")
-                    yield from pieces(lines)
-                if last:
-                    return
-                if not grown:
+                        position = _tail_offset(descriptor, tail, gone)
+                block = b""
+                if descriptor is not None:
+                    if over and end is None:
+                        end = os.fstat(descriptor).st_size
+                    size = _BLOCK if end is None else max(0, min(_BLOCK, end - position))
+                    block = os.pread(descriptor, size, position)
+                    position += len(block)
+                    if found := list(pieces(lines.feed(block))):
+                        yield found
+                    if lines.passing and block and not block.strip(b"\0"):
+                        position = _after_hole(descriptor, position)
+                if not block:
+                    if over:
+                        return
                     time.sleep(interval)
         finally:
             if descriptor is not None:
                 os.close(descriptor)
 
 
-def _tail_offset(descriptor: int, lines: int) -> int:
+class _Lines:
+    """Cuts blocks into lines, and passes over lines that are too long to be records.
+
+    Attributes:
+        passing: in the middle of such a line.
+    """
+
+    def __init__(self) -> None:
+        self.passing = False
+        self._rest = b""
+
+    def feed(self, block: bytes) -> list[bytes]:
+        """The lines that the block completes, each without its newline."""
+        *lines, rest = (self._rest + block).split(b"\n")
+        if self.passing and lines:
+            del lines[0]
+            self.passing = False
+        self.passing = self.passing or len(rest) > _RECORD
+        self._rest = b"" if self.passing else rest
+        return [line for line in lines if len(line) <= _RECORD]
+
+
+def _after_hole(descriptor: int, position: int) -> int:
+    """Where a sparse file has data again; a hole costs nothing and may be terabytes long."""
+    size = os.fstat(descriptor).st_size
+    try:
+        return os.lseek(descriptor, position, os.SEEK_DATA)
+    except OSError as error:
+        return max(position, size) if error.errno == errno.ENXIO else position
+
+
+def _tail_offset(descriptor: int, lines: int, gone: Callable[[], bool]) -> int:
     """Where the last `lines` lines begin.
 
     A line is a run of P records that an F ends; P records after the last F are a line that has
-    not ended yet and count as one. Read backwards in blocks.
+    not ended yet and count as one. Read backwards in blocks; the search ends where there is too
+    much that is no record.
     """
     end = os.fstat(descriptor).st_size
     if lines <= 0:
         return end
     position, begin, carry, seen, first = end, end, b"", 0, True
+    # What stands after the last newline is half a record: not a line yet.
+    skip = True
     while position > 0:
+        if begin - position > _BARREN or gone():
+            return begin if seen else position
         size = min(_BLOCK, position)
         position -= size
         block = os.pread(descriptor, size, position) + carry
@@ -97,9 +169,8 @@ def _tail_offset(descriptor: int, lines: int) -> int:
         for index in range(len(records) - 1, 0 if position else -1, -1):
             record = records[index]
             offset -= len(record) + (index < len(records) - 1)
-            # What stands after the last newline is half a record: not a line yet.
-            half = index == len(records) - 1 and position + size == end
-            piece = None if half else parse(record)
+            passed = len(record) > _RECORD or (skip and index == len(records) - 1)
+            piece = None if passed else parse(record)
             if piece is None:
                 continue
             if piece.full or first:
@@ -108,4 +179,7 @@ def _tail_offset(descriptor: int, lines: int) -> int:
                 seen += 1
             first = False
             begin = offset
+        skip = skip and len(records) == 1
+        if len(carry) > _RECORD:
+            carry, skip = b"", True
     return begin if seen else 0

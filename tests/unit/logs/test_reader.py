@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import threading
+import tracemalloc
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -131,3 +133,77 @@ def test_files_of_users_are_not_trusted(tmp_path: Path) -> None:
         content(ContainerLog(tmp_path, DIRECTORY, "main", os.getuid() + 1))
     with pytest.raises(UntrustedFile, match="no path below"):
         content(ContainerLog(tmp_path, DIRECTORY, "../main", os.getuid()))
+
+
+class TestAnythingInTheFile:
+    """The file is its user's; whatever stands in it costs little and hides no later record."""
+
+    @pytest.fixture(autouse=True)
+    def memory(self) -> Iterator[None]:
+        tracemalloc.start()
+        yield
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert peak < 2 * 1024 * 1024
+
+    @pytest.mark.parametrize("tail", [None, 1, 5])
+    def test_a_sparse_file(self, tmp_path: Path, tail: int | None) -> None:
+        log = write(tmp_path, b"")
+        os.truncate(tmp_path / DIRECTORY / "logs" / "main" / "0.log", 1 << 40)
+        assert content(log, tail) == b""
+
+    def test_records_after_a_hole(self, tmp_path: Path) -> None:
+        log = write(tmp_path, record("before"))
+        path = tmp_path / DIRECTORY / "logs" / "main" / "0.log"
+        os.truncate(path, 1 << 40)
+        with path.open("ab") as file:
+            file.write(b"\n" + record("after") + record("and") + record("on"))
+        assert content(log) == b"before\nafter\nand\non\n"
+        assert content(log, 1) == b"on\n"
+        assert content(log, 3) == b"after\nand\non\n"
+        assert content(log, 9) == b"after\nand\non\n"  # nobody looks through a terabyte
+
+    @pytest.mark.parametrize("block", [1024, 64 * 1024])
+    @pytest.mark.parametrize("length", [40_000, 3 * 64 * 1024, 8_000_000])
+    def test_a_line_that_is_too_long(
+        self, tmp_path: Path, length: int, block: int, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(reader, "_BLOCK", block)
+        path = tmp_path / DIRECTORY / "logs" / "main" / "0.log"
+        log = write(tmp_path, record("before"))
+        with path.open("ab") as file:
+            file.write(record("")[:-1])
+            for _ in range(length // 1000):
+                file.write(b"x" * 1000)
+            file.write(b"\n" + record("after") + record("on"))
+        assert content(log) == b"before\nafter\non\n"
+        for tail, expected in enumerate((b"", b"on\n", b"after\non\n", b"before\nafter\non\n")):
+            assert content(log, tail) == expected
+
+    def test_a_record_of_full_length_is_whole(self, tmp_path: Path) -> None:
+        log = write(tmp_path, record("x" * 16384, "P") + record("y" * 16384))
+        assert content(log) == content(log, 1) == b"x" * 16384 + b"y" * 16384 + b"\n"
+
+    def test_one_that_left_is_not_read_for(self, tmp_path: Path) -> None:
+        log = write(tmp_path, b"x" * 1_000_000 + b"\n" + record("end"))
+        asked = iter([False] * 3 + [True] * 99)
+        assert list(log.batches(lambda: True, gone=lambda: next(asked))) == []
+
+    def test_a_file_that_grows_for_ever_ends_where_it_ended(self, tmp_path: Path) -> None:
+        log = write(tmp_path, record("x" * 9000) * 20)
+        path = tmp_path / DIRECTORY / "logs" / "main" / "0.log"
+        count = 0
+        for batch in log.batches(lambda: True):
+            count += len(batch)
+            with path.open("ab") as file:
+                file.write(record("x" * 9000) * 20)
+        assert count == 20
+
+    def test_the_end_is_noticed_while_there_is_more_to_read(self, tmp_path: Path) -> None:
+        log = write(tmp_path, record("x" * 9000) * 20)
+        path = tmp_path / DIRECTORY / "logs" / "main" / "0.log"
+        looks = iter(range(5))
+        # Somebody writes faster than it is read: only the question before each portion ends it.
+        for _ in log.batches(lambda: next(looks) == 3):
+            with path.open("ab") as file:
+                file.write(record("x" * 9000) * 20)
