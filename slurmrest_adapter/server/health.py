@@ -71,6 +71,11 @@ class HealthWatch:
         self._thread.join()
 
     @property
+    def alive(self) -> bool:
+        """False when the thread has died, which should not happen and must be seen."""
+        return self._thread.is_alive()
+
+    @property
     def now(self) -> Health:
         """The last answer."""
         return self._health
@@ -79,15 +84,20 @@ class HealthWatch:
         """Ask once and keep the answer; a failure keeps the last capacity."""
         last = self._health
         try:
-            nodes = self._gateway.nodes(self._user)
+            capacity = total(self._gateway.nodes(self._user), self._partitions, self._gpu_resources)
         except SlurmError as error:
             if last.connected or not last.error:
                 log.warning("slurm could not be asked for its nodes", error=str(error))
             self._health = Health(last.capacity, False, last.since, str(error))
             return
+        except Exception as error:  # an answer that nobody thought of must not end the asking
+            text = f"{type(error).__name__}: {error}"
+            if text != last.error:
+                log.exception("the answer about nodes could not be understood")
+            self._health = Health(last.capacity, False, last.since, text)
+            return
         if last.error:
             log.info("slurm answers again")
-        capacity = total(nodes, self._partitions, self._gpu_resources)
         self._health = Health(capacity, True, self._clock(), "")
 
     def _run(self) -> None:

@@ -22,6 +22,8 @@ log = structlog.get_logger(__name__)
 
 # Slurm's MessageTimeout and more: an outage shorter than this is not the node's.
 GRACE_SECONDS = 600.0
+# Health is asked for every few seconds; an answer as old as this means that a question hangs.
+STALE_SECONDS = 60.0
 
 
 class NotReady(Exception):
@@ -111,8 +113,13 @@ class Service:
         """ "" when pods can be taken, else why not."""
         if not self._loop.alive:
             return "the driver loop has died"
+        if not self._health.alive:
+            return "the health watch has died"
         health = self._health.now
-        return "" if health.connected else f"slurm could not be asked: {health.error or 'not yet'}"
+        if not health.connected:
+            return f"slurm could not be asked: {health.error or 'not yet'}"
+        age = self._deps.clock() - health.since
+        return f"slurm has not answered for {age:.0f} s" if age > STALE_SECONDS else ""
 
     def logs(self, body: Any, gone: Callable[[], bool]) -> Iterator[bytes]:
         """``/getLogs``: the bytes asked for.
