@@ -38,12 +38,13 @@ def serve(config: Path | None, log_json: bool) -> None:
 def _serve(config: Path | None) -> None:
     # The web server is loaded when it is to serve, and not for the help.
     from slurmrest_adapter.server.app import create_app
-    from slurmrest_adapter.server.listen import bind, server, token_reader
+    from slurmrest_adapter.server.listen import bind, server, split, token_reader
+    from slurmrest_adapter.server.pools import Pools
     from slurmrest_adapter.server.service import Service
 
     settings = load(config)
+    unix = split(settings.listen.plugin).scheme == "unix"
     deps = build(config)
-    unix = settings.listen.plugin.startswith("unix:")
     token = None
     if not unix and settings.listen.auth == "token":
         if settings.listen.token_file is None:
@@ -57,10 +58,13 @@ def _serve(config: Path | None) -> None:
     loop = Loop(deps, one_asker=settings.slurm.service_user is not None)
     health.start()
     loop.start()
+    pools = Pools()
+    app = create_app(Service(deps, loop, health), token, pools)
     log.info("serving", listen=settings.listen.plugin, cluster=settings.cluster)
     try:
-        server(create_app(Service(deps, loop, health), token), settings.listen.allowed_uids).run([listening])
+        server(app, settings.listen.allowed_uids).run([listening])
     finally:
+        pools.close()
         loop.stop()
         health.stop()
         log.info("stopped")

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
 import socket
 import stat
 import struct
-from collections.abc import Callable, Collection
+import threading
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 import structlog
 import uvicorn
@@ -21,6 +24,24 @@ log = structlog.get_logger(__name__)
 
 DEFAULT_PORT = 4001
 _PEER = struct.Struct("3i")  # pid, uid, gid (unix(7), SO_PEERCRED)
+_ENDING = (signal.SIGTERM, signal.SIGINT)
+
+
+def split(address: str) -> SplitResult:
+    """The address taken apart.
+
+    Raises:
+        ConfigError: it is neither ``unix:///path`` nor ``http://HOST[:PORT]``.
+    """
+    try:
+        url = urlsplit(address)
+        good = url.path.startswith("/") if url.scheme == "unix" else url.scheme == "http" and url.hostname
+        _ = url.port  # raises where it is no number
+    except ValueError as error:
+        raise ConfigError(f"listen.plugin: {address!r}: {error}") from error
+    if not good:
+        raise ConfigError(f"listen.plugin: {address!r} is neither unix:///path nor http://HOST:PORT")
+    return url
 
 
 def bind(address: str, allowed_uids: Collection[int]) -> socket.socket:
@@ -34,16 +55,14 @@ def bind(address: str, allowed_uids: Collection[int]) -> socket.socket:
     Raises:
         ConfigError: the address cannot be used.
     """
-    url = urlsplit(address)
+    url = split(address)
     try:
         if url.scheme == "unix":
             return _bind_unix(Path(url.path), allowed_uids)
-        if url.scheme != "http" or not url.hostname:
-            raise ConfigError(f"listen.plugin: {address!r} is neither unix:///path nor http://HOST:PORT")
-        family = socket.AF_INET6 if ":" in url.hostname else socket.AF_INET
+        family = socket.AF_INET6 if ":" in (url.hostname or "") else socket.AF_INET
         listening = socket.socket(family, socket.SOCK_STREAM)
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listening.bind((url.hostname, url.port or DEFAULT_PORT))
+        listening.bind((url.hostname, DEFAULT_PORT if url.port is None else url.port))
         return listening
     except (OSError, ValueError) as error:
         raise ConfigError(f"listen.plugin: cannot listen on {address}: {error}") from error
@@ -72,6 +91,8 @@ def _bind_unix(path: Path, allowed_uids: Collection[int]) -> socket.socket:
 def token_reader(path: Path) -> Callable[[], bytes]:
     """Gives the token in a file; read for each call, so that a renewed one counts at once.
 
+    The reader raises too, when the file has gone since.
+
     Raises:
         ConfigError: it cannot be read, or is empty.
     """
@@ -86,7 +107,31 @@ def token_reader(path: Path) -> Callable[[], bytes]:
         return token
 
     read()
+    mode = stat.S_IMODE(path.stat().st_mode)
+    if mode & 0o007:
+        log.warning(
+            "every user of this host can act for all pods with the token: chmod 600",
+            token_file=str(path),
+            mode=f"{mode:04o}",
+        )
     return read
+
+
+class _Server(uvicorn.Server):
+    """Ends on SIGTERM and SIGINT by returning from `run`, so that the caller can tidy up."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Uvicorn's own raises the signal again afterwards, which ends the process there and then."""
+        if threading.current_thread() is not threading.main_thread():  # who alone may take signals
+            yield
+            return
+        before = {number: signal.signal(number, self.handle_exit) for number in _ENDING}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
 
 
 def server(app: FastAPI, allowed_uids: Collection[int]) -> uvicorn.Server:
@@ -96,15 +141,22 @@ def server(app: FastAPI, allowed_uids: Collection[int]) -> uvicorn.Server:
     class Checked(H11Protocol):
         """Drops a unix peer who is not on the list before a byte is read."""
 
+        _dropped = False
+
         def connection_made(self, transport: object) -> None:
             peer = transport.get_extra_info("socket")  # type: ignore[attr-defined]
             if peer is not None and peer.family == socket.AF_UNIX:
                 _, uid, _ = _PEER.unpack(peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size))
                 if uid not in allowed:
                     log.warning("dropped a connection", uid=uid, allowed=sorted(allowed))
+                    self._dropped = True
                     transport.abort()  # type: ignore[attr-defined]
                     return
             super().connection_made(transport)  # type: ignore[arg-type]
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            if not self._dropped:  # or it was never made, as far as uvicorn knows
+                super().connection_lost(exc)
 
     config = uvicorn.Config(
         app,
@@ -115,4 +167,4 @@ def server(app: FastAPI, allowed_uids: Collection[int]) -> uvicorn.Server:
         timeout_graceful_shutdown=5,
         server_header=False,
     )
-    return uvicorn.Server(config)
+    return _Server(config)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 
 from slurmrest_adapter.domain.errors import Invalid
@@ -17,7 +17,9 @@ from slurmrest_adapter.tracking.driver.loop import Loop
 def stream(
     deps: Deps, loop: Loop, record: PodRecord, options: LogOptions, gone: Callable[[], bool]
 ) -> Iterator[bytes]:
-    """The log's bytes; a container that has not started yet has none, which is no error.
+    """The log's bytes, in portions of some 64 KiB at most, each given as soon as it is read.
+
+    A container that has not started yet has none, which is no error.
 
     Args:
         gone: True once nobody reads any more.
@@ -29,12 +31,9 @@ def stream(
     log = ContainerLog(
         deps.shared_root, record.directory, options.container, record.spec.get("uid"), max(run, 0)
     )
-    pieces = (
-        log.follow(_ended(loop, record.uid, options.container, gone), options.tail)
-        if options.follow
-        else log.read(options.tail)
-    )
-    return _limited(_text(pieces, since, options.timestamps), options.limit_bytes)
+    ended = _ended(loop, record.uid, options.container) if options.follow else lambda: True
+    batches = log.batches(ended, options.tail, gone=gone)
+    return _limited(_text(batches, since, options.timestamps), options.limit_bytes)
 
 
 def _restarts(record: PodRecord, container: str) -> int:
@@ -58,14 +57,20 @@ def _since(deps: Deps, options: LogOptions) -> str | None:
     return moment.strftime("%Y-%m-%dT%H:%M:%S.%f") + "000Z"
 
 
-def _text(pieces: Iterator[Piece], since: str | None, timestamps: bool) -> Iterator[bytes]:
+def _text(batches: Iterable[list[Piece]], since: str | None, timestamps: bool) -> Iterator[bytes]:
+    """One chunk for each batch, or the cost of sending a line would be the cost of a chunk."""
     fresh = True
-    for piece in pieces:
-        if since is not None and piece.time < since:
-            continue
-        stamp = piece.time.encode() + b" " if timestamps and fresh else b""
-        yield stamp + piece.content
-        fresh = piece.full
+    for batch in batches:
+        chunk = bytearray()
+        for piece in batch:
+            if since is not None and piece.time < since:
+                continue
+            if timestamps and fresh:
+                chunk += piece.time.encode() + b" "
+            chunk += piece.content
+            fresh = piece.full
+        if chunk:
+            yield bytes(chunk)
 
 
 def _limited(chunks: Iterator[bytes], limit: int | None) -> Iterator[bytes]:
@@ -80,10 +85,10 @@ def _limited(chunks: Iterator[bytes], limit: int | None) -> Iterator[bytes]:
             return
 
 
-def _ended(loop: Loop, uid: str, container: str, gone: Callable[[], bool]) -> Callable[[], bool]:
+def _ended(loop: Loop, uid: str, container: str) -> Callable[[], bool]:
     def ended() -> bool:
         seen = loop.seen(uid)
-        if gone() or seen is None or seen.standing.ended or seen.status.exit_code is not None:
+        if seen is None or seen.standing.ended or seen.status.exit_code is not None:
             return True
         both = (*seen.status.init_containers, *seen.status.containers)
         return any(one["name"] == container and "terminated" in one["state"] for one in both)
