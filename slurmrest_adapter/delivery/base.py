@@ -21,6 +21,8 @@ class Delivery(Protocol):
     def put(self, directory: str, plan: PodPlan, uid: int | None, gid: int | None) -> None:
         """Deliver a plan to be read by this user alone; doing it twice is doing it once.
 
+        Another plan replaces one that no runner has claimed yet.
+
         Raises:
             ConfigError: it cannot be delivered this way; says why and what to change.
         """

@@ -26,6 +26,7 @@ class World:
         self.clock = FakeClock()
         self.slurm = FakeGateway(self.clock)
         self.shared = directory / "shared"
+        self.shared.mkdir(mode=0o711, parents=True)
         # The plan must become the user's own; without root that is whoever runs the tests.
         uid, gid = (1001, 1001) if os.geteuid() == 0 else (os.geteuid(), os.getegid())
         self.uid = uid

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import stat
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -28,6 +29,8 @@ def mode(path: Path) -> int:
 
 @pytest.fixture
 def delivery(tmp_path: Path) -> SharedDelivery:
+    (tmp_path / "shared").mkdir()
+    (tmp_path / "shared").chmod(0o711)
     return SharedDelivery(tmp_path / "shared", "/nodes/shared")
 
 
@@ -35,7 +38,7 @@ def test_names_are_unguessable_and_nothing_is_made(delivery: SharedDelivery, tmp
     names = {delivery.reserve() for _ in range(100)}
     assert len(names) == 100
     assert all(re.fullmatch("[0-9a-f]{32}", name) for name in names)
-    assert not (tmp_path / "shared").exists()
+    assert list((tmp_path / "shared").iterdir()) == []
 
 
 def test_paths_here_and_on_the_nodes(delivery: SharedDelivery, tmp_path: Path) -> None:
@@ -61,7 +64,7 @@ def test_modes_whatever_the_umask(delivery: SharedDelivery, tmp_path: Path, umas
 
 
 def test_a_shared_directory_that_is_there_keeps_its_mode(delivery: SharedDelivery, tmp_path: Path) -> None:
-    (tmp_path / "shared").mkdir(mode=0o755)
+    (tmp_path / "shared").chmod(0o755)
     delivery.put("a" * 32, PLAN, UID, GID)
     assert mode(tmp_path / "shared") == 0o755
 
@@ -81,6 +84,65 @@ def test_twice_is_once(delivery: SharedDelivery, tmp_path: Path) -> None:
     delivery.put("a" * 32, PLAN, UID, GID)
     assert plan.stat() == before
     assert (plan.parent / "status.json").exists()
+
+
+OTHER = replace(PLAN, containers=(ContainerPlan("main", "busybox", env=(("A", "mended"),)),))
+
+
+def test_another_plan_replaces_one_that_nobody_has_begun(delivery: SharedDelivery, tmp_path: Path) -> None:
+    directory = tmp_path / "shared" / ("a" * 32)
+    for _ in range(2):  # a crash in the middle leaves a name behind, which is no hindrance
+        delivery.put("a" * 32, PLAN, UID, GID)
+        (directory / ".plan.new").write_text("half")
+        delivery.put("a" * 32, OTHER, UID, GID)
+        assert (directory / "plan.json").read_text() == OTHER.to_json()
+        assert [path.name for path in directory.iterdir()] == ["plan.json"]
+        found = (directory / "plan.json").stat()
+        assert (stat.S_IMODE(found.st_mode), found.st_uid, found.st_gid) == (0o400, UID, GID)
+
+
+def test_a_plan_that_runs_is_left_alone(delivery: SharedDelivery, tmp_path: Path) -> None:
+    directory = tmp_path / "shared" / ("a" * 32)
+    delivery.put("a" * 32, PLAN, UID, GID)
+    (directory / "claim").write_text("{}")
+    delivery.put("a" * 32, OTHER, UID, GID)
+    assert (directory / "plan.json").read_text() == PLAN.to_json()
+    (directory / "plan.json").unlink()  # as the runner does
+    delivery.put("a" * 32, OTHER, UID, GID)
+    assert not (directory / "plan.json").exists()
+
+
+@pytest.mark.parametrize("kind", ["link", "fifo", "directory"])
+def test_what_its_user_put_there_is_not_followed(delivery: SharedDelivery, tmp_path: Path, kind: str) -> None:
+    delivery.put("a" * 32, PLAN, UID, GID)
+    directory = tmp_path / "shared" / ("a" * 32)
+    target = tmp_path / "precious"
+    target.write_text("x")
+    (directory / "plan.json").unlink()
+    for name in ("plan.json", ".plan.new"):
+        if kind == "link":
+            (directory / name).symlink_to(target)
+        elif kind == "fifo":
+            os.mkfifo(directory / name)
+        else:
+            (directory / name).mkdir()
+    if kind == "directory":
+        with pytest.raises(ConfigError, match="cannot take a pod's plan"):
+            delivery.put("a" * 32, OTHER, UID, GID)
+        return
+    delivery.put("a" * 32, OTHER, UID, GID)
+    assert target.read_text() == "x"
+    assert (directory / "plan.json").read_text() == OTHER.to_json()
+    assert not (directory / "plan.json").is_symlink()
+
+
+def test_a_missing_directory_is_not_made(tmp_path: Path) -> None:
+    """It may be a share that is not mounted."""
+    with pytest.raises(ConfigError, match=r"shared_dir .* mount it, or create it .*0711"):
+        SharedDelivery(tmp_path / "mnt" / "shared", None).put("a" * 32, PLAN, UID, GID)
+    with pytest.raises(ConfigError, match="shared_dir"):
+        SharedDelivery(tmp_path / "shared", None).put("a" * 32, PLAN, UID, GID)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_crash_in_the_middle_leaves_no_half_plan(

@@ -97,7 +97,7 @@ class TestSubmit:
             submit(world.deps, raw)
         assert world.slurm.submits == []
         assert world.deps.store.pods(ended=True) == []
-        assert not world.shared.exists()
+        assert list(world.shared.iterdir()) == []
 
     def test_a_refusal_is_kept_and_may_be_mended(self, world: World) -> None:
         world.slurm.refusal = Rejected(2045, "Invalid account or account/partition combination specified")
