@@ -180,7 +180,8 @@ def write(path: Path, column: str, times: int) -> None:
     store = SqliteStore(path)
     for number in range(times):
         store.intend(replace(RECORD, uid=f"{column}-{number}"))
-        store.update("uid-1", column, str(number), **{column: {"n": number}})
+        changes: dict[str, Any] = {column: {"n": number}}
+        store.update("uid-1", column, str(number), **changes)
 
 
 def test_two_processes_lose_nothing(path: Path) -> None:
