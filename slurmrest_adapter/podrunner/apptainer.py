@@ -30,7 +30,7 @@ _IMAGE_ENV = "/.singularity.d/env/10-docker2singularity.sh"
 
 def call(start: Start, place: Place) -> Tuple[List[str], Dict[str, str]]:
     """argv and environment of the `apptainer` process."""
-    argv = ["apptainer", "-s", "exec", "--containall", "--no-eval"]
+    argv = ["apptainer", "-s", "exec", "--containall", "--no-eval", "--no-umask"]
     # Without --no-home, --home would mount the node's own directory of that name.
     argv += ["--no-home", "--home", start.home, "--cwd", start.cwd]
     if place.hostname:

@@ -6,7 +6,7 @@ import signal
 import time
 from typing import Any, Dict, List, Optional
 
-from . import apptainer, assemble, container, exact, gpus, process, rootfs, sandbox, syscalls, volumes
+from . import apptainer, assemble, container, exact, gpus, nvidia, process, rootfs, sandbox, syscalls, volumes
 from .logs import CriLog
 from .loop import Loop
 from .plan import ContainerPlan, Plan
@@ -193,15 +193,16 @@ class Runner:
         err, err_writer = os.pipe()
         try:
             if context.sandbox is not None:
-                place = self._place(context.sandbox, root, oci, mounts)
+                driver = nvidia.bring(start.env, bool(self.container.gpus))
+                place = self._place(context.sandbox, root, oci, mounts + driver)
                 self._exact = exact.spawn(start, place, out_writer, err_writer)
                 self._pid = self._exact.pid
             else:
                 empty = os.path.join(context.pod, sandbox.EMPTY)
                 os.makedirs(empty, mode=0o755, exist_ok=True)
-                nvidia = bool(self.container.gpus) and os.path.exists("/dev/nvidiactl")
+                driven = bool(self.container.gpus) and os.path.exists(nvidia.CONTROL)
                 argv, env = apptainer.call(
-                    start, apptainer.Place(root, None, empty, context.plan.hostname, nvidia, oci, mounts)
+                    start, apptainer.Place(root, None, empty, context.plan.hostname, driven, oci, mounts)
                 )
                 self._pid = process.spawn(argv, env, out_writer, err_writer, _die_with_runner)
         finally:
