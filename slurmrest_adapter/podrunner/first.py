@@ -8,7 +8,6 @@ A fork of the runner would do, but keep a whole interpreter in memory for every 
 
 import contextlib
 import os
-import platform
 import struct
 from typing import Optional
 
@@ -36,7 +35,7 @@ _HEADER, _SEGMENT = 64, 56  # bytes of ELF's headers
 
 def program(machine: Optional[str] = None) -> Optional[bytes]:
     """The program as an ELF file for a machine (as `uname -m` names it); None if there is none."""
-    known = _CODE.get(machine or platform.machine())
+    known = _CODE.get(machine or os.uname().machine)
     if known is None:
         return None
     number, code = known[0], bytes.fromhex(known[1])

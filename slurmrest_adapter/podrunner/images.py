@@ -9,9 +9,7 @@ import contextlib
 import fcntl
 import hashlib
 import os
-import shutil
 import stat
-import subprocess
 from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional
 
 from . import registry, sif
@@ -171,6 +169,8 @@ def _remove(directory: str) -> None:
             path = os.path.join(root, name)
             if not os.path.islink(path):
                 os.chmod(path, 0o700)
+    import shutil  # slow to import, and needed only after a pull
+
     shutil.rmtree(directory, ignore_errors=True)
 
 
@@ -178,6 +178,8 @@ def run_apptainer(argv: List[str], directory: str) -> None:
     """Run Apptainer with its temporary files in `directory`; raises ImageError with its words."""
     env = {name: os.environ[name] for name in ("PATH", "HOME", "USER", "LANG") if name in os.environ}
     env["APPTAINER_TMPDIR"] = directory
+    import subprocess  # slow to import, and needed only for a pull
+
     env["APPTAINER_CACHEDIR"] = os.path.join(directory, "cache")
     try:
         result = subprocess.run(

@@ -2,8 +2,6 @@
 
 import contextlib
 import os
-import platform
-import shutil
 import signal
 import sys
 import time
@@ -29,7 +27,7 @@ def main() -> int:
     if holder is not None:
         print("job {} has this pod already: nothing to do for job {}".format(holder, job["id"]), flush=True)
         return 0
-    record = status.Status(pod, "", job, platform.python_version())
+    record = status.Status(pod, "", job, "{}.{}.{}".format(*sys.version_info))
     try:
         pod_plan = plan.load(os.path.join(pod, "plan.json"))
     except plan.PlanError as error:
@@ -101,7 +99,8 @@ def _surround(
                 return _refuse(record, "no sandbox on this node: {}".format(error))
             print("plain mode, because there is no sandbox: {}".format(error), flush=True)
         finally:
-            shutil.rmtree(directory, ignore_errors=True)
+            with contextlib.suppress(OSError):
+                os.rmdir(directory)  # what is in it is seen inside only
             with contextlib.suppress(OSError):
                 os.rmdir(os.path.join(pod, _SANDBOX))
     return body(None)
@@ -112,7 +111,7 @@ def job_of(environ: Mapping[str, str]) -> Dict[str, Any]:
     restart = environ.get("SLURM_RESTART_COUNT", "0")
     return {
         "id": environ.get("SLURM_JOB_ID", "0"),
-        "node": environ.get("SLURMD_NODENAME", platform.node()),
+        "node": environ.get("SLURMD_NODENAME", os.uname().nodename),
         "restart": int(restart) if restart.isdigit() else 0,
         "gpus": gpus.allotted(environ).indices,
     }

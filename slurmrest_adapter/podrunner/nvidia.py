@@ -4,7 +4,6 @@ They must be the node's own, since they fit its kernel's module alone. Not tried
 """
 
 import os
-import subprocess
 from typing import Dict, List, Tuple
 
 from .volumes import Bound
@@ -27,6 +26,8 @@ def bring(env: Dict[str, str], gpus: bool) -> List[Bound]:
 
 def _known() -> Tuple[List[str], str]:
     """What Apptainer's list names, and the libraries that the node's loader knows."""
+    import subprocess  # slow to import, and seldom needed
+
     names: List[str] = []
     for path in _LISTS:
         try:

@@ -8,9 +8,7 @@ token, as the Docker token specification says.
 import hashlib
 import json
 import re
-import urllib.error
 import urllib.parse
-import urllib.request
 from typing import Dict, List, NamedTuple, Optional, Tuple
 
 TIMEOUT = 30  # seconds for each request
@@ -110,6 +108,10 @@ def digest_of(reference: Reference, insecure: List[str]) -> str:
 
 
 def _request(method: str, url: str, headers: Dict[str, str]) -> Tuple[int, Dict[str, str], bytes]:
+    # Here, because it takes as long to import as all else of the runner together.
+    import urllib.error
+    import urllib.request
+
     request = urllib.request.Request(url, headers=headers, method=method)
     try:
         with urllib.request.urlopen(request, timeout=TIMEOUT) as answer:

@@ -7,10 +7,7 @@ what a killed runner left there is removed by the same user's next one on the no
 
 import fcntl
 import os
-import platform
 import stat
-import subprocess
-import tempfile
 from typing import Dict, Iterable, List, Mapping, NamedTuple, Optional, Tuple
 
 from . import images, syscalls
@@ -52,18 +49,19 @@ class Scratch:
 
     def __init__(self, base: str) -> None:
         # A base that several nodes see has their directories too, and their locks may not reach here.
-        node = os.environ.get("SLURMD_NODENAME") or platform.node()
+        node = os.environ.get("SLURMD_NODENAME") or os.uname().nodename
         left: List[Tuple[str, int]] = []
         try:
             home = os.path.join(images.own_directory(base), "pods")
             os.makedirs(home, mode=0o700, exist_ok=True)
             lock = os.open(home, os.O_RDONLY | os.O_DIRECTORY)
             try:
-                fcntl.flock(lock, fcntl.LOCK_EX)  # nobody may look between our mkdtemp and our lock
+                fcntl.flock(lock, fcntl.LOCK_EX)  # nobody may look between our mkdir and our lock
                 for name in os.listdir(home):
                     if name.rpartition("-")[0] == node:
                         left += _abandoned(os.path.join(home, name))
-                self.path = tempfile.mkdtemp(prefix=node + "-", dir=home)
+                self.path = os.path.join(home, "{}-{}".format(node, os.urandom(8).hex()))
+                os.mkdir(self.path, 0o700)
                 self._lock = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
                 fcntl.flock(self._lock, fcntl.LOCK_EX)
             finally:
@@ -275,6 +273,8 @@ def _abandoned(path: str) -> List[Tuple[str, int]]:
 
 def remove(path: str) -> None:
     """Remove a directory, whatever a container made of it: closed to its owner, or very deep."""
+    import subprocess  # slow to import, and needed only at the end
+
     for argv in (["rm", "-rf"], ["chmod", "-R", "u+rwx"], ["rm", "-rf"]):
         if os.path.lexists(path):
             subprocess.call([*argv, "--", path], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
