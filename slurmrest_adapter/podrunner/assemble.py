@@ -15,7 +15,6 @@ from .volumes import Bound
 
 _HARDENED = syscalls.MS_NOSUID | syscalls.MS_NODEV | syscalls.MS_NOEXEC
 _TREE = syscalls.MS_BIND | syscalls.MS_REC
-_LAYERS = ("lower", "upper", "work", "root")
 
 
 class Place(NamedTuple):
@@ -93,13 +92,8 @@ def _overlay(place: Place) -> None:
         volumes.remove(place.upper)  # what an earlier run of this container wrote
         os.mkdir(place.upper, 0o700)
         syscalls.mount(place.upper, place.area, None, syscalls.MS_BIND)
+    syscalls.overlay(place.area, place.root)
     os.chdir(place.area)
-    for name in _LAYERS:
-        os.mkdir(name, 0o755)
-    os.chmod("upper", stat.S_IMODE(os.stat(place.root).st_mode) | 0o700)
-    syscalls.mount(place.root, "lower", None, _TREE)
-    layers = "lowerdir=lower,upperdir=upper,workdir=work,userxattr"
-    syscalls.mount("overlay", "root", "overlay", syscalls.MS_NODEV, layers)
 
 
 def _opened(bound: Bound) -> Tuple[int, bool, Bound]:

@@ -22,6 +22,7 @@ ROOTS = "roots"
 EMPTY = "empty"
 INIT = "init"  # the program that is PID 1 in containers
 _SHM = "shm"
+_PROBE = "probe"
 
 SHM_SIZE = "64m"  # as container runtimes give; the containers of a pod share it
 _PLAIN_DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
@@ -125,8 +126,10 @@ def _furnish(directory: str, devices: List[str]) -> None:
     hardened = syscalls.MS_NOSUID | syscalls.MS_NODEV | syscalls.MS_NOEXEC
     syscalls.mount("proc", "/proc", "proc", hardened)
     syscalls.mount("tmpfs", directory, "tmpfs", syscalls.MS_NOSUID, "size=16m,mode=700")
-    for name in (DEV, DEV_GPU, DEV_RUNNER, ROOTS, EMPTY, _SHM):
+    for name in (DEV, DEV_GPU, DEV_RUNNER, ROOTS, EMPTY, _SHM, _PROBE):
         os.mkdir(os.path.join(directory, name), 0o755)
+    syscalls.overlay(os.path.join(directory, _PROBE))  # kernels before 5.11 refuse it to us
+    syscalls.unmount(os.path.join(directory, _PROBE, "root"))
     shm = os.path.join(directory, _SHM)
     syscalls.mount(
         "tmpfs", shm, "tmpfs", syscalls.MS_NOSUID | syscalls.MS_NODEV, "mode=1777,size=" + SHM_SIZE

@@ -80,6 +80,26 @@ def mount(source: str, target: str, kind: Optional[str], flags: int = 0, options
     )
 
 
+def overlay(area: str, lower: Optional[str] = None) -> None:
+    """Mount a writable layer over the directory `lower` (None: over nothing) as "root" in `area`.
+
+    By paths relative to `area`, because the options give a meaning to ':' and ','. Raises OSError.
+    """
+    before = os.open(".", os.O_RDONLY)
+    os.chdir(area)
+    try:
+        for name in ("lower", "upper", "work", "root"):
+            os.mkdir(name, 0o755)
+        if lower is not None:
+            os.chmod("upper", os.stat(lower).st_mode & 0o7777 | 0o700)
+            mount(lower, "lower", None, MS_BIND | MS_REC)
+        layers = "lowerdir=lower,upperdir=upper,workdir=work,userxattr"
+        mount("overlay", "root", "overlay", MS_NODEV, layers)
+    finally:
+        os.fchdir(before)
+        os.close(before)
+
+
 def unmount(target: str) -> None:
     """Detach what is mounted at `target`, even if it is busy. Raises OSError."""
     _checked(_libc.umount2(os.fsencode(target), ctypes.c_int(MNT_DETACH)), "umount " + target)
