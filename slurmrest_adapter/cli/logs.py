@@ -43,15 +43,16 @@ def _logs(
     name = _container(record, container)
     log = ContainerLog(deps.shared_root, record.directory, name, record.spec.get("uid"))
     lines = None if tail is None or tail < 0 else tail
-    pieces = log.follow(_ended(deps, record, name), lines) if follow else log.read(lines)
+    batches = log.batches(_ended(deps, record, name) if follow else lambda: True, lines)
     out = sys.stdout.buffer
     fresh = True
-    for piece in pieces:
-        if timestamps and fresh:
-            out.write(piece.time.encode() + b" ")
-        out.write(piece.content)
+    for batch in batches:
+        for piece in batch:
+            if timestamps and fresh:
+                out.write(piece.time.encode() + b" ")
+            out.write(piece.content)
+            fresh = piece.full
         out.flush()
-        fresh = piece.full
 
 
 def _container(record: PodRecord, wanted: str | None) -> str:

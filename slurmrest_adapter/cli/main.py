@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import importlib
 import sys
-import traceback
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -29,6 +29,16 @@ class _Lazy(click.Group):
         module = importlib.import_module(f"slurmrest_adapter.cli.{cmd_name}")
         found: click.Command = getattr(module, cmd_name)
         return found
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """As click's, which would end with 1, as a pod may, when nobody reads standard output."""
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            from slurmrest_adapter.cli import errors
+
+            errors.nobody_reads()
+            sys.exit(errors.NOBODY_READS)
 
 
 @click.group(cls=_Lazy, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -56,6 +66,8 @@ def cli(context: click.Context, config: Path | None) -> None:
 
 def main() -> None:
     """Run the command line; wrong usage exits 125 too, never with a code a pod could have."""
+    from slurmrest_adapter.cli import errors  # which loads what `--help` can do without
+
     try:
         code = cli.main(standalone_mode=False)
     except click.exceptions.Abort:
@@ -63,7 +75,6 @@ def main() -> None:
     except click.ClickException as error:
         error.show()
         sys.exit(OURS)
-    except Exception:  # noqa: BLE001  a fault of ours must not look like a pod's exit code 1
-        traceback.print_exc()
-        sys.exit(OURS)
+    except Exception as error:  # noqa: BLE001  a fault of ours must not look like a pod's exit code 1
+        errors.fault(error)
     sys.exit(code if isinstance(code, int) else 0)

@@ -10,10 +10,11 @@ import click
 
 from slurmrest_adapter.cli import documents, manifest, show
 from slurmrest_adapter.cli.build import build
-from slurmrest_adapter.cli.errors import INTERRUPTED, OURS, guarded
+from slurmrest_adapter.cli.errors import INTERRUPTED, OURS, guarded, nobody_reads
 from slurmrest_adapter.cli.options import output_option
 from slurmrest_adapter.cli.streams import Streams
 from slurmrest_adapter.domain.errors import Unavailable
+from slurmrest_adapter.domain.pod import view
 from slurmrest_adapter.domain.volumes import Objects
 from slurmrest_adapter.store.base import PodRecord
 from slurmrest_adapter.tracking.driver.deps import Deps
@@ -45,17 +46,24 @@ def run(config: Path | None, file: str, detach: bool, output: str) -> None:
     given = guarded(output, lambda: manifest.read(file))
     pod = guarded(output, lambda: manifest.pod_of(given))
     deps = guarded(output, lambda: build(config))
-    record = guarded(output, lambda: _submit(deps, pod, Objects(given.config_maps, given.secrets)))
-    where = f"pod {record.namespace}/{record.name} (uid {record.uid})"
+    known = guarded(output, lambda: view(pod))
+    where = f"pod {known.namespace}/{known.name} (uid {known.uid})"
+    # Said before: whoever interrupts must know the name of what may be running.
+    _say(f"{where}: submitting")
+    try:
+        record = guarded(output, lambda: _submit(deps, pod, Objects(given.config_maps, given.secrets)))
+    except KeyboardInterrupt:
+        _say(f"{where} may have been submitted; slurmrest-adapter status|delete {known.uid}")
+        sys.exit(INTERRUPTED)
     _say(f"{where}: Slurm job {record.job_id} as {record.user}")
     for note in (*record.warnings, *record.skeleton.get("notes", ())):
         _say(f"note: {note}")
     follower = Follower(deps, record.uid)
     if detach:
-        _show(deps, follower.look(), output)
+        _show(deps, guarded(output, follower.look), output)
         return
     try:
-        seen = _follow(deps, follower, output)
+        seen = guarded(output, lambda: _follow(deps, follower, output))
     except KeyboardInterrupt:
         _say(f"left running; slurmrest-adapter delete {record.uid} ends it")
         sys.exit(INTERRUPTED)
@@ -91,22 +99,29 @@ def _follow(deps: Deps, follower: Follower, output: str) -> Seen:
             seen = follower.look()
     finally:
         streams.finish()
+        if streams.broken:
+            nobody_reads()
 
 
 def _progress(seen: Seen) -> str:
     """What is so now, in one line; a new line is printed when it changes."""
     status = seen.status
-    text = f"{status.phase}: {status.message}"
+    # The notes at the message's end were said when it was submitted.
+    notes = "".join(f"; {note}" for note in seen.record.skeleton.get("notes", ()))
+    text = f"{status.phase}: {status.message.removesuffix(notes)}"
     if status.phase == "Running" and seen.record.spec.get("gpus"):
         text += f", GPUs {show.indices(status.gpus)}"
     return text
 
 
 def _show(deps: Deps, seen: Seen, output: str) -> None:
-    if output == "json":
-        show.json_document(documents.pod(seen, deps.store.story(seen.record.uid)))
-    else:
-        show.pod(seen)
+    try:
+        if output == "json":
+            show.json_document(documents.pod(seen, deps.store.story(seen.record.uid)))
+        else:
+            show.pod(seen)
+    except (BrokenPipeError, SystemExit):  # the table's printer answers a broken pipe by exiting with 1
+        nobody_reads()
 
 
 def _say(text: str) -> None:

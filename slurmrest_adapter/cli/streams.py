@@ -10,12 +10,15 @@ from slurmrest_adapter.sources.userfiles import UntrustedFile
 from slurmrest_adapter.store.base import PodRecord
 from slurmrest_adapter.tracking.driver.deps import Deps
 
+# Bytes of one line that are kept until its end; a longer line is written in parts.
+_LONGEST = 64 * 1024
+
 
 class Streams:
     """One thread for each container, until `finish`.
 
     With several containers each line begins with its container's name; whole lines are written
-    at once, so that two containers never share one.
+    at once, so that two containers never share one; a line beyond 64 KiB is cut.
 
     Args:
         to_stderr: where standard output is one JSON document.
@@ -25,6 +28,7 @@ class Streams:
         self._out = sys.stderr.buffer if to_stderr else sys.stdout.buffer
         self._lock = threading.Lock()
         self._over = threading.Event()
+        self._broken = threading.Event()
         names = [str(c["name"]) for c in record.skeleton["containers"]]
         width = max(len(name) for name in names)
         self._threads = []
@@ -35,6 +39,11 @@ class Streams:
             thread.start()
             self._threads.append(thread)
 
+    @property
+    def broken(self) -> bool:
+        """Nobody reads what is written any more."""
+        return self._broken.is_set()
+
     def finish(self) -> None:
         """Read what is left and stop. Call it when nothing more will be written."""
         self._over.set()
@@ -42,15 +51,30 @@ class Streams:
             thread.join()
 
     def _copy(self, log: ContainerLog, prefix: bytes) -> None:
-        line = b""
+        """Copy until `finish`, or until nobody reads it; the pod is followed all the same."""
         try:
-            for piece in log.follow(self._over.is_set):
+            try:
+                self._lines(log, prefix)
+            except UntrustedFile as error:
+                self._write(f"slurmrest-adapter: {error}\n".encode())
+        except BrokenPipeError:
+            self._broken.set()
+        except OSError as error:
+            self._broken.set()
+            sys.stderr.write(f"slurmrest-adapter: logs are no longer printed: {error}\n")
+
+    def _lines(self, log: ContainerLog, prefix: bytes) -> None:
+        line = bytearray()
+        for batch in log.batches(self._over.is_set, gone=self._broken.is_set):
+            for piece in batch:
                 line += piece.content
                 if piece.full:
                     self._write(prefix + line)
-                    line = b""
-        except UntrustedFile as error:
-            self._write(f"slurmrest-adapter: {error}\n".encode())
+                    line.clear()
+                elif len(line) > _LONGEST:
+                    # Cut where others write too, or another container would stand in its middle.
+                    self._write(prefix + line + (b"\n" if prefix else b""))
+                    line.clear()
         if line:
             self._write(prefix + line + b"\n")
 

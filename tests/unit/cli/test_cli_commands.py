@@ -12,6 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from slurmrest_adapter.cli import main as program
+from slurmrest_adapter.cli.errors import DEBUG
 from slurmrest_adapter.cli.main import cli
 from slurmrest_adapter.domain.errors import Rejected, Unauthorized, Unavailable
 from tests.fakes.pods import OTHER_UID, UID, container, pod
@@ -23,7 +24,8 @@ def refused(shell: Shell, *words: str, stdin: str | None = None) -> str:
     done = shell(*words, stdin=stdin)
     assert done.exit_code == 125, done.output
     assert done.stdout == ""
-    (line,) = done.stderr.splitlines()
+    *before, line = done.stderr.splitlines()
+    assert all(one.endswith(": submitting") for one in before)
     assert line.startswith("slurmrest-adapter: ")
     return line
 
@@ -216,6 +218,24 @@ class TestRun:
         assert f"slurmrest-adapter delete {UID} ends it" in done.stderr
         assert shell.world.slurm.cancels == []
 
+    def test_interrupted_while_it_submits(self, shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+        def interrupt(*_: object) -> None:
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(shell.world.slurm, "submit", interrupt)
+        done = shell("run", shell.file(pod()))
+        assert done.exit_code == 130
+        first, last = done.stderr.splitlines()
+        assert first == f"pod physics/train (uid {UID}): submitting"
+        assert f"may have been submitted; slurmrest-adapter status|delete {UID}" in last
+        assert shell.record().job_id is None  # its intent is known, so `status` finds it
+
+    def test_what_is_ignored_is_said_once(self, shell: Shell) -> None:
+        shell.life()
+        done = shell("run", shell.file(pod(restartPolicy="Always")))
+        assert "Running: Slurm job 100" in done.stderr
+        assert done.stderr.count("spec.restartPolicy") == 1
+
 
 class TestOnePod:
     @pytest.mark.parametrize("word", [UID, "100", "train", "physics/train"])
@@ -245,6 +265,7 @@ class TestOnePod:
     @pytest.mark.parametrize("command", ["status", "logs", "delete"])
     def test_nobody(self, shell: Shell, command: str) -> None:
         assert "no pod 'nobody' is known here" in refused(shell, command, "nobody")
+        assert "no pod '' is known here" in refused(shell, command, "")
 
     def test_the_list(self, shell: Shell) -> None:
         assert "no pods that have not ended" in shell("status").stdout
@@ -255,6 +276,29 @@ class TestOnePod:
         assert "physics/second" in running
         assert "physics/train" not in running
         assert "physics/train" in shell("status", "--all").stdout
+
+    @pytest.mark.parametrize("service_user", [None, "slurm"])
+    def test_one_question_for_all(
+        self, shell: Shell, monkeypatch: pytest.MonkeyPatch, service_user: str | None
+    ) -> None:
+        if service_user:
+            shell.settings["slurm"] = {"service_user": service_user}
+        for uid, name in ((UID, "train"), (OTHER_UID, "second")):
+            shell("run", shell.file(pod(uid=uid, name=name)), "--detach")
+        asked: list[list[int]] = []
+        real = shell.world.slurm.states
+
+        def states(job_ids: Any = None, user: str | None = None) -> Any:
+            asked.append(list(job_ids))
+            return real(job_ids, user)
+
+        monkeypatch.setattr(shell.world.slurm, "states", states)
+        assert "physics/second" in shell("status").stdout
+        assert [sorted(one) for one in asked] == [[100, 101]]
+        shell.world.slurm.down = True
+        listed = json.loads(shell("status", "-o", "json").stdout)["pods"]
+        assert len(listed) == 2
+        assert all("could not be asked" in one["message"] for one in listed)
 
     def test_a_story_that_looks_like_markup(self, shell: Shell) -> None:
         shell.world.slurm.refusal = Rejected(1, "[red]no[/red] [/]")
@@ -378,7 +422,31 @@ class TestUsage:
         with pytest.raises(SystemExit) as caught:
             program.main()
         assert caught.value.code == 125
-        assert "ZeroDivisionError: a fault" in capsys.readouterr().err
+        told = capsys.readouterr()
+        (line,) = told.err.splitlines()
+        assert "ZeroDivisionError: a fault" in line
+        assert told.out == ""
+        monkeypatch.setattr(sys, "argv", ["slurmrest-adapter", "status", "-o", "json"])
+        with pytest.raises(SystemExit):
+            program.main()
+        assert "ZeroDivisionError: a fault" in json.loads(capsys.readouterr().out)["error"]
+
+    def test_where_a_fault_was_is_shown_on_demand(
+        self, shell: Shell, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def broken(*_: object) -> None:
+            raise ZeroDivisionError("a fault")
+
+        monkeypatch.setattr("slurmrest_adapter.cli.status.Follower", broken)
+        shell.file()
+        monkeypatch.setenv(DEBUG, "1")
+        # The configuration's check of the environment lets the variable through.
+        assert shell("status").exit_code == 0
+        shell("run", shell.file(pod()), "--detach")
+        done = shell("status")
+        assert (done.exit_code, "Traceback" in done.stderr) == (125, True)
+        monkeypatch.delenv(DEBUG)
+        assert "Traceback" not in shell("status").stderr
 
     def test_the_exit_code_of_a_command_passes_through(
         self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
