@@ -13,7 +13,7 @@ from typing import Any
 from slurmrest_adapter.domain import identity
 from slurmrest_adapter.domain.errors import AdapterError, NotFound
 from slurmrest_adapter.domain.jobs import JobInfo, JobRef
-from slurmrest_adapter.domain.states import Kind
+from slurmrest_adapter.domain.states import Kind, classify
 from slurmrest_adapter.store.base import PodRecord, Stage
 from slurmrest_adapter.tracking.driver.adopt import find, looked_for_until, settle, submitted, unsent
 from slurmrest_adapter.tracking.driver.deps import Deps
@@ -49,35 +49,35 @@ class Ender:
             NotOurs: the job's identity is another one.
             SlurmError: Slurm refused, or could not be asked; the next step tries again.
         """
-        record, standing = seen.record, seen.standing
-        if standing.ended or record.job_id is None or record.deleting is None:
+        record = seen.record
+        if seen.standing.ended or record.job_id is None or record.deleting is None:
             return
         now = self._deps.clock()
         grace = int(record.spec.get("grace_seconds", 30))
-        if grace > 0 and now < record.deleting + grace + RUNNER_SECONDS:
-            if standing.kind is Kind.FINISHING:
-                return
-            if standing.kind is Kind.RUNNING:
-                self._signal(record, grace)
-                return
-        if self._cancelled is None or now - self._cancelled >= CANCEL_AGAIN_SECONDS:
-            if _ours(self._deps, record) is None:
-                return
-            if standing.kind in (Kind.QUEUED, Kind.HELD):
-                # A second copy of the job, kept pending by this one, must find nothing to run.
-                self._deps.delivery.discard(record.directory)
-            self._deps.gateway.cancel(record.job_id, record.user)
-            if self._cancelled is None:
-                self._deps.store.update(record.uid, "cancel", "cancelled")
-            self._cancelled = now
-
-    def _signal(self, record: PodRecord, grace: int) -> None:
-        if self._signalled or _ours(self._deps, record) is None:
+        in_grace = grace > 0 and now < record.deleting + grace + RUNNER_SECONDS
+        if in_grace and self._signalled:
             return
-        assert record.job_id is not None
-        self._deps.gateway.signal(record.job_id, "TERM", record.user, batch_only=True)
-        self._signalled = True
-        self._deps.store.update(record.uid, "signal", f"TERM to the runner, {grace} s of grace")
+        if self._cancelled is not None and now - self._cancelled < CANCEL_AGAIN_SECONDS:
+            return
+        job = _ours(self._deps, record)
+        if job is None:
+            return
+        # As it is now: since the last look a queued job may have started, and has a right to its grace.
+        kind = classify(job.states, job.reason).kind
+        if kind is Kind.DONE or (in_grace and kind is Kind.FINISHING):
+            return
+        if in_grace and kind is Kind.RUNNING:
+            self._deps.gateway.signal(record.job_id, "TERM", record.user, batch_only=True)
+            self._signalled = True
+            self._deps.store.update(record.uid, "signal", f"TERM to the runner, {grace} s of grace")
+            return
+        if kind in (Kind.QUEUED, Kind.HELD):
+            # A second copy of the job, kept pending by this one, must find nothing to run.
+            self._deps.delivery.discard(record.directory)
+        self._deps.gateway.cancel(record.job_id, record.user)
+        if self._cancelled is None:
+            self._deps.store.update(record.uid, "cancel", "cancelled")
+        self._cancelled = now
 
 
 def ask(deps: Deps, record: PodRecord, grace_seconds: int | None = None) -> PodRecord:

@@ -202,3 +202,13 @@ def test_a_status_between_intent_and_refusal_is_not_kept(world: World, tmp_path:
     later = loop.seen(UID)
     assert later is not None
     assert later.status.phase == "Failed"
+
+
+def test_a_job_that_has_started_since_the_last_look_gets_its_grace(world: World) -> None:
+    record = submit(world.deps, pod())
+    loop = Loop(world.deps)
+    loop.round()
+    world.slurm.start(100)  # nobody has looked since
+    ask(world.deps, record)
+    loop.round()
+    assert (world.slurm.signals, world.slurm.cancels) == ([(100, "TERM", True)], [])
