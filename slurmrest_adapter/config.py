@@ -159,6 +159,7 @@ class PodRunner(_Section):
     path: str | None = None
     mode: Literal["auto", "sandbox", "plain"] = "auto"
     python: str = Field(default="python3", pattern=r"^[A-Za-z0-9_./+-]+$")
+    backoff_base_s: float = Field(default=10, gt=0, le=3600)
 
 
 def _node_path(value: str) -> str:

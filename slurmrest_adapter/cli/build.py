@@ -127,4 +127,6 @@ def _site(settings: Settings, runtime: Runtime) -> Site:
         host_paths=settings.policy.host_paths,
         claims=settings.volumes.pvc,
         runtime=runtime.plan_section(),
+        backoff_base_seconds=settings.podrunner.backoff_base_s,
+        max_idle_seconds=settings.gpu.max_idle,
     )

@@ -87,20 +87,20 @@ def _job(seen: Seen) -> dict[str, Any] | None:
     }
 
 
+_RUN = ("reason", "message", "exitCode", "signal", "startedAt", "finishedAt")
+
+
 def _container(status: Mapping[str, Any], runner: Mapping[str, Any]) -> dict[str, Any]:
     (kind, detail), *_ = status["state"].items()
+    last = status["lastState"].get("terminated")
     gpus = next((c.get("gpus") for c in runner.get("containers", ()) if c["name"] == status["name"]), None)
     return {
         "name": status["name"],
         "image": status["image"],
         "imageID": status["imageID"] or None,
         "state": kind,
-        "reason": detail.get("reason"),
-        "message": detail.get("message"),
-        "exitCode": detail.get("exitCode"),
-        "signal": detail.get("signal"),
-        "startedAt": detail.get("startedAt"),
-        "finishedAt": detail.get("finishedAt"),
+        **{key: detail.get(key) for key in _RUN},
         "restarts": status["restartCount"],
+        "lastState": {key: last.get(key) for key in _RUN} if last else None,
         "gpus": [int(index) for index in gpus or () if str(index).isdecimal()],
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -74,7 +75,8 @@ def run(config: Path | None, file: str, detach: bool, output: str) -> None:
 
 def _submit(deps: Deps, pod: dict[str, Any], objects: Objects) -> PodRecord:
     try:
-        return submit(deps, pod, objects)
+        # Somebody waits: an image that cannot be had ends the pod instead of being tried again.
+        return submit(replace(deps, site=replace(deps.site, image_retries=False)), pod, objects)
     except Unavailable as error:
         give_up(deps, str(pod["metadata"]["uid"]), str(error))
         raise

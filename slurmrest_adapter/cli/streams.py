@@ -12,10 +12,11 @@ from slurmrest_adapter.tracking.driver.deps import Deps
 
 # Bytes of one line that are kept until its end; a longer line is written in parts.
 _LONGEST = 64 * 1024
+_LOOK_AHEAD = 4  # runs
 
 
 class Streams:
-    """One thread for each container, until `finish`.
+    """One thread for each container, until `finish`; it goes from one run of the container to the next.
 
     With several containers each line begins with its container's name; whole lines are written
     at once, so that two containers never share one; a line beyond 64 KiB is cut.
@@ -25,6 +26,8 @@ class Streams:
     """
 
     def __init__(self, deps: Deps, record: PodRecord, to_stderr: bool) -> None:
+        self._deps = deps
+        self._record = record
         self._out = sys.stderr.buffer if to_stderr else sys.stdout.buffer
         self._lock = threading.Lock()
         self._over = threading.Event()
@@ -33,9 +36,8 @@ class Streams:
         width = max(len(name) for name in names)
         self._threads = []
         for name in names:
-            log = ContainerLog(deps.shared_root, record.directory, name, record.spec.get("uid"))
             prefix = f"[{name}]{' ' * (width - len(name))} ".encode() if len(names) > 1 else b""
-            thread = threading.Thread(target=self._copy, args=(log, prefix), name=f"log-{name}", daemon=True)
+            thread = threading.Thread(target=self._copy, args=(name, prefix), name=f"log-{name}", daemon=True)
             thread.start()
             self._threads.append(thread)
 
@@ -50,11 +52,14 @@ class Streams:
         for thread in self._threads:
             thread.join()
 
-    def _copy(self, log: ContainerLog, prefix: bytes) -> None:
+    def _copy(self, name: str, prefix: bytes) -> None:
         """Copy until `finish`, or until nobody reads it; the pod is followed all the same."""
+        run: int | None = 0
         try:
             try:
-                self._lines(log, prefix)
+                while run is not None and not self.broken:
+                    self._lines(name, run, prefix)
+                    run = self._after(name, run)
             except UntrustedFile as error:
                 self._write(f"slurmrest-adapter: {error}\n".encode())
         except BrokenPipeError:
@@ -63,9 +68,14 @@ class Streams:
             self._broken.set()
             sys.stderr.write(f"slurmrest-adapter: logs are no longer printed: {error}\n")
 
-    def _lines(self, log: ContainerLog, prefix: bytes) -> None:
+    def _lines(self, name: str, run: int, prefix: bytes) -> None:
+        """Copy the log of one run until the next one has a log of its own."""
         line = bytearray()
-        for batch in log.batches(self._over.is_set, gone=self._broken.is_set):
+
+        def over() -> bool:
+            return self._over.is_set() or self._after(name, run) is not None
+
+        for batch in self._log(name, run).batches(over, gone=self._broken.is_set):
             for piece in batch:
                 line += piece.content
                 if piece.full:
@@ -77,6 +87,15 @@ class Streams:
                     line.clear()
         if line:
             self._write(prefix + line + b"\n")
+
+    def _after(self, name: str, run: int) -> int | None:
+        """The next run that has a log; one whose program could not be executed has none."""
+        later = range(run + 1, run + 1 + _LOOK_AHEAD)
+        return next((number for number in later if self._log(name, number).exists()), None)
+
+    def _log(self, name: str, run: int) -> ContainerLog:
+        record = self._record
+        return ContainerLog(self._deps.shared_root, record.directory, name, record.spec.get("uid"), run)
 
     def _write(self, data: bytes) -> None:
         with self._lock:

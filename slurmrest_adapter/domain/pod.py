@@ -46,6 +46,11 @@ class ContainerView:
         """The image as written."""
         return text(self.raw.get("image"), f"{self.path}.image")
 
+    @property
+    def sidecar(self) -> bool:
+        """Is it an init container that runs on beside the app containers (KEP-753)?"""
+        return self.init and self.raw.get("restartPolicy") == "Always"
+
     def words(self, key: str) -> tuple[str, ...] | None:
         """``command`` or ``args``; None when absent or empty, which Kubernetes treats alike."""
         path = f"{self.path}.{key}"

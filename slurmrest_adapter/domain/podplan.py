@@ -96,7 +96,7 @@ class ContainerPlan:
 
     Attributes:
         name: the container's name.
-        init: runs to its end before the next one starts.
+        init: runs to its end before the next one starts; as a sidecar it only starts before it.
         image: ``docker://host/name:tag``, ``oras://…`` or an absolute path of a SIF or directory.
         command, args: None means "not given": the image's ENTRYPOINT and CMD then count.
         env: pairs in the pod's order; the last one of a name wins.
@@ -105,6 +105,10 @@ class ContainerPlan:
         pull_policy: Always, IfNotPresent or Never.
         mounts: what of the pod's volumes it sees, parents before what lies below them.
         read_only_root: it cannot write to its root file system.
+        restart_policy: Always, OnFailure or Never, its own or the pod's.
+        sidecar: an init container that runs on beside the app containers and ends after them.
+        message_path: the file with its last words, absolute.
+        message_policy: File, or FallbackToLogsOnError (the end of the log where the file is empty).
     """
 
     name: str
@@ -118,6 +122,10 @@ class ContainerPlan:
     pull_policy: str = "IfNotPresent"
     mounts: tuple[MountPlan, ...] = ()
     read_only_root: bool = False
+    restart_policy: str = "Never"
+    sidecar: bool = False
+    message_path: str = "/dev/termination-log"
+    message_policy: str = "File"
 
     def __repr__(self) -> str:
         return f"ContainerPlan(name={self.name!r}, image={self.image!r})"
@@ -141,6 +149,10 @@ class PodPlan:
             when the pod has ended.
         host_aliases: lines for ``/etc/hosts``: an address and its names.
         dns: its resolver; None is the node's.
+        backoff_base_seconds: the first wait between two starts of a container that keeps ending;
+            each further one is twice as long, up to thirty times the base.
+        max_idle_seconds: ends a pod with GPUs that has only waited for so long; None is no limit.
+        image_retries: try again to get an image, where the container's restart policy lets it.
     """
 
     uid: str
@@ -157,6 +169,9 @@ class PodPlan:
     once: bool = False
     host_aliases: tuple[tuple[str, tuple[str, ...]], ...] = ()
     dns: DnsPlan | None = None
+    backoff_base_seconds: float = 10.0
+    max_idle_seconds: int | None = None
+    image_retries: bool = False
 
     def __repr__(self) -> str:
         return f"PodPlan(uid={self.uid!r}, {len(self.containers)} containers)"

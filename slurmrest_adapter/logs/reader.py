@@ -45,6 +45,17 @@ class ContainerLog:
         self._parts = (directory, "logs", container, f"{restart}.log")
         self._owner = owner
 
+    def exists(self) -> bool:
+        """Is there such a log?
+
+        Raises:
+            UntrustedFile: it is not the runner's.
+        """
+        descriptor = open_file(self._root, self._parts, self._owner)
+        if descriptor is not None:
+            os.close(descriptor)
+        return descriptor is not None
+
     def read(self, tail: int | None = None) -> Iterator[Piece]:
         """What has been logged until now, or its last `tail` lines; nothing when there is no log.
 

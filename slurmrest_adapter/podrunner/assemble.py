@@ -9,7 +9,7 @@ import os
 import stat
 from typing import List, NamedTuple, Optional, Tuple
 
-from . import syscalls, volumes
+from . import syscalls
 from .container import START_FAILED, CannotRun
 from .volumes import Bound
 
@@ -89,7 +89,6 @@ def _overlay(place: Place) -> None:
         flags = syscalls.MS_NOSUID | syscalls.MS_NODEV
         syscalls.mount("tmpfs", place.area, "tmpfs", flags, "mode=700,size=16m")
     else:
-        volumes.remove(place.upper)  # what an earlier run of this container wrote
         os.mkdir(place.upper, 0o700)
         syscalls.mount(place.upper, place.area, None, syscalls.MS_BIND)
     syscalls.overlay(place.area, place.root)

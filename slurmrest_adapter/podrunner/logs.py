@@ -68,6 +68,14 @@ class CriLog:
                 return
 
 
+def clear(directory: str, restart: int) -> None:
+    """Remove the logs of runs before the one before `restart`."""
+    for name in os.listdir(directory):
+        number = name.split(".")[0]
+        if number.isdigit() and int(number) < restart - 1:
+            os.unlink(os.path.join(directory, name))
+
+
 def _entry(stamp: bytes, stream: str, tag: bytes, text: bytes) -> bytes:
     return b" ".join((stamp, stream.encode("ascii"), tag, text)) + b"\n"
 

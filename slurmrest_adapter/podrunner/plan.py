@@ -6,7 +6,11 @@ import os
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 SCHEMA = 1
-PULL_POLICIES = ("Always", "IfNotPresent", "Never")
+# The first of each is what counts when the plan does not say.
+PULL_POLICIES = ("IfNotPresent", "Always", "Never")
+RESTART_POLICIES = ("Never", "Always", "OnFailure")
+MESSAGE_POLICIES = ("File", "FallbackToLogsOnError")
+MESSAGE_PATH = "/dev/termination-log"
 HOST_TYPES = (
     "", "DirectoryOrCreate", "Directory", "FileOrCreate", "File", "Socket", "CharDevice", "BlockDevice",
 )  # fmt: skip
@@ -49,7 +53,7 @@ class Mount(NamedTuple):
 
 
 class ContainerPlan(NamedTuple):
-    """One container as the sidecar resolved it; None in command or args means "not given"."""
+    """One container as the adapter resolved it; None in command or args means "not given"."""
 
     name: str
     image: str
@@ -62,6 +66,10 @@ class ContainerPlan(NamedTuple):
     pull_policy: str
     mounts: List[Mount]
     read_only_root: bool = False
+    restart_policy: str = "Never"
+    sidecar: bool = False  # an init container that runs on beside the others
+    message_path: str = MESSAGE_PATH
+    message_policy: str = "File"
 
 
 class Dns(NamedTuple):
@@ -74,9 +82,10 @@ class Dns(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """One pod: grace and deadline in seconds; `containers` has the init containers first.
+    """One pod: times in seconds; `containers` has the init containers first.
 
-    `once`: no job will need the plan again when the pod has ended.
+    `once`: no job will need the plan again when the pod has ended. `image_retries`: an image that
+    cannot be had is tried again where the container's policy allows it.
     """
 
     uid: str
@@ -93,6 +102,9 @@ class Plan(NamedTuple):
     once: bool
     host_aliases: Sequence[Tuple[str, List[str]]] = ()
     dns: Optional[Dns] = None
+    backoff_base: float = 10.0
+    max_idle: Optional[float] = None  # of a pod with GPUs that only waits for its next start
+    image_retries: bool = False
 
 
 def load(path: str) -> Plan:
@@ -150,11 +162,7 @@ def parse(data: Any) -> Plan:
         name=_text(data, "name", ""),
         hostname=data.get("hostname") or "",
         grace_seconds=_seconds(data.get("grace_seconds", 30), "grace_seconds"),
-        deadline_seconds=(
-            None
-            if data.get("deadline_seconds") is None
-            else _seconds(data["deadline_seconds"], "deadline_seconds")
-        ),
+        deadline_seconds=_optional_seconds(data, "deadline_seconds"),
         insecure_registries=_strings(runtime.get("insecure_registries") or [], "runtime.insecure_registries"),
         cache=cache,
         mode=mode,
@@ -163,7 +171,14 @@ def parse(data: Any) -> Plan:
         once=data.get("once") is True,
         host_aliases=[_alias(item) for item in _list(data.get("host_aliases") or [], "host_aliases")],
         dns=None if data.get("dns") is None else _dns(data["dns"]),
+        backoff_base=_seconds(data.get("backoff_base_seconds", 10), "backoff_base_seconds"),
+        max_idle=_optional_seconds(data, "max_idle_seconds"),
+        image_retries=data.get("image_retries") is True,
     )
+
+
+def _optional_seconds(data: Dict[str, Any], key: str) -> Optional[float]:
+    return None if data.get(key) is None else _seconds(data[key], key)
 
 
 def _alias(item: Any) -> Tuple[str, List[str]]:
@@ -186,9 +201,9 @@ def _container(item: Any, where: str) -> ContainerPlan:
     # The name becomes a directory of logs.
     if "/" in name or name in (".", ".."):
         raise PlanError(where + ".name: must not be a path")
-    policy = item.get("pull_policy") or "IfNotPresent"
-    if policy not in PULL_POLICIES:
-        raise PlanError(where + ".pull_policy: must be one of " + ", ".join(PULL_POLICIES))
+    init, sidecar = bool(item.get("init", False)), item.get("sidecar") is True
+    if sidecar and not init:
+        raise PlanError(where + ".sidecar: only an init container can be one")
     env = []
     for index, pair in enumerate(_list(item.get("env") or [], where + ".env")):
         if not isinstance(pair, list) or len(pair) != 2 or not all(isinstance(part, str) for part in pair):
@@ -206,27 +221,43 @@ def _container(item: Any, where: str) -> ContainerPlan:
     return ContainerPlan(
         name=name,
         image=_text(item, "image", where + "."),
-        init=bool(item.get("init", False)),
+        init=init,
         command=_optional_strings(item.get("command"), where + ".command"),
         args=_optional_strings(item.get("args"), where + ".args"),
         env=env,
         working_dir=working_dir,
         gpus=gpus,
-        pull_policy=policy,
+        pull_policy=_one_of(item, "pull_policy", PULL_POLICIES, where),
         mounts=[
             _mount(mount, "{}.mounts[{}]".format(where, index))
             for index, mount in enumerate(_list(item.get("mounts") or [], where + ".mounts"))
         ],
         read_only_root=item.get("read_only_root") is True,
+        restart_policy=_one_of(item, "restart_policy", RESTART_POLICIES, where),
+        sidecar=sidecar,
+        message_path=_absolute(item, "message_path", where, MESSAGE_PATH),
+        message_policy=_one_of(item, "message_policy", MESSAGE_POLICIES, where),
     )
+
+
+def _one_of(item: Dict[str, Any], key: str, values: Tuple[str, ...], where: str) -> str:
+    value = item.get(key) or values[0]
+    if value not in values:
+        raise PlanError("{}.{}: must be one of {}".format(where, key, ", ".join(values)))
+    return str(value)
+
+
+def _absolute(item: Dict[str, Any], key: str, where: str, default: str = "") -> str:
+    path = _text({key: item.get(key) or default}, key, where + ".")
+    if not path.startswith("/") or os.path.normpath(path) != path or path == "/":
+        raise PlanError("{}.{}: must be absolute, normal and not the root".format(where, key))
+    return path
 
 
 def _mount(item: Any, where: str) -> Mount:
     if not isinstance(item, dict):
         raise PlanError(where + ": must be an object")
-    path = _text(item, "path", where + ".")
-    if not path.startswith("/") or os.path.normpath(path) != path or path == "/":
-        raise PlanError(where + ".path: must be absolute, normal and not the root")
+    path = _absolute(item, "path", where)
     sub_path = item.get("sub_path") or ""
     if sub_path:
         sub_path = _below(item, "sub_path", where + ".")

@@ -65,7 +65,7 @@ def mount(path: str, offset: int, target: str) -> None:
     program = process.find_program("squashfuse_ll", _ALSO)
     if program is None:
         raise OSError("squashfuse_ll is not installed")
-    os.mkdir(target, 0o755)
+    os.makedirs(target, 0o755, exist_ok=True)  # there already when this is a restart
     env = {"PATH": os.environ.get("PATH", os.defpath)}
     # Files that root made belong to the user too: who owns them has no name in the pod's namespace.
     options = "ro,nodev,offset={},uid={},gid={}".format(offset, os.getuid(), os.getgid())

@@ -1,13 +1,26 @@
-"""One container's life: its image, its process, its log, its record."""
+"""One run of a container: its image, its process, its log, its record."""
 
 import json
 import os
 import signal
 import time
-from typing import Any, Dict, List, Optional
+from typing import Any, Callable, Dict, List, Optional
 
-from . import apptainer, assemble, container, exact, gpus, nvidia, process, rootfs, sandbox, syscalls, volumes
-from .logs import CriLog
+from . import (
+    apptainer,
+    assemble,
+    container,
+    exact,
+    gpus,
+    message,
+    nvidia,
+    process,
+    rootfs,
+    sandbox,
+    syscalls,
+    volumes,
+)
+from .logs import CriLog, clear
 from .loop import Loop
 from .plan import ContainerPlan, Plan
 
@@ -23,10 +36,12 @@ _START_STEP_SECONDS = 0.05
 class Owner:
     """What a container tells of itself to; the supervisor."""
 
-    stopping = False
-
     def changed(self) -> None:
         """The record has changed."""
+        raise NotImplementedError
+
+    def worked(self) -> None:
+        """A container did its work, or ran for long."""
         raise NotImplementedError
 
 
@@ -56,14 +71,30 @@ class Context:
 
 
 class Runner:
-    """Starts one container and follows it. `code` is its exit code, None while it has none."""
+    """Starts a container once and follows it to its end, at which `ended` is called.
 
-    def __init__(self, context: Context, plan: ContainerPlan, record: Dict[str, Any]) -> None:
+    `code` is its exit code, None while it has none and if the pod ended before it could start.
+    `again` tells that it ran before, which makes this a restart.
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        plan: ContainerPlan,
+        record: Dict[str, Any],
+        again: bool,
+        ended: Callable[["Runner"], None],
+    ) -> None:
         self._context = context
         self.container = plan
         self._record = record
+        self._again = again
+        self._tell = ended
         self.code: Optional[int] = None
-        self.fresh = True  # nothing was begun
+        self.image_failed = False
+        self.running = False  # its program was started
+        self._over = False
+        self._retired = False
         self._worker: Optional[int] = None
         self._answer = b""
         self._pid: Optional[int] = None
@@ -72,37 +103,40 @@ class Runner:
         self._log: Optional[CriLog] = None
         self._pipes: Dict[str, int] = {}
         self._stderr = b""
+        self._end = b""  # of its output
+        self._words: Optional[str] = None  # the file with its last words
         self._quiet = True  # nothing came on stdout
         self._started = 0.0
         self._term_wanted = False
         self._mounted: Optional[str] = None
         self._notes: List[str] = []
 
-    @property
-    def live(self) -> bool:
-        """Whether something of this container is under way."""
-        return not self.fresh and self.code is None
-
     def begin(self) -> None:
         """Have the image brought; the container starts when it is there."""
-        self.fresh = False
-        if not self._record["reason"] or self._record["reason"] == "PodInitializing":
-            self._record["reason"] = "ContainerCreating"
         reader, writer = os.pipe()
         mount_at = None
         if self._context.sandbox is not None:
             mount_at = os.path.join(self._context.sandbox, sandbox.ROOTS, self.container.name)
-        self._worker = process.worker(
-            lambda: rootfs.work(self._context.plan, self.container, mount_at, writer)
-        )
+
+        def work() -> None:
+            upper = self._context.local.upper(self.container) if self._again else None
+            if upper is not None:
+                volumes.remove(upper)  # what the run before wrote to its root
+            rootfs.work(self._context.plan, self.container, mount_at, writer)
+
+        self._worker = process.worker(work)
         os.close(writer)
         self._context.children[self._worker] = self
         self._context.loop.read(reader, self._told)
 
-    def terminate(self) -> None:
-        """TERM, as soon as the program runs; what has not started never will."""
+    def retire(self) -> None:
+        """What has not started never will."""
+        self._retired = True
         if self._worker is not None:
             process.kill(self._worker, signal.SIGKILL, group=True)
+
+    def terminate(self) -> None:
+        """TERM, as soon as the program runs."""
         if self._pid is not None and self._ended is None and not self._term_wanted:
             self._term_wanted = True
             self._term_when_started()
@@ -131,6 +165,7 @@ class Runner:
                 self._ended = exact.ended(begun, status)
             except container.CannotRun as problem:
                 self._fail(problem.code, "ContainerCannotRun", str(problem))
+                return
         self._record["finished_at"] = round(time.time(), 3)
         self._context.loop.after(_DRAIN_SECONDS, self._drained)
         self._finish_if_done()
@@ -144,25 +179,24 @@ class Runner:
                 self._record["reason"] = "Pulling"
                 self._context.owner.changed()
             elif event["event"] == "failed":
-                self._fail(IMAGE_FAILED, event["reason"], event["message"])
+                self._no_image(event["reason"], event["message"])
             elif event["event"] == "ready":
                 self._record["image_id"] = event["image_id"]
                 if self._context.sandbox is not None and event["root"].startswith(self._context.sandbox):
                     self._mounted = event["root"]
                 self._start(event["root"], event["config"])
-        if not data and self.live and self._pid is None:
-            if self._context.owner.stopping:
+        if not data and not self._over and self._pid is None:
+            if self._retired:
                 self._never_started()
             else:
-                self._fail(
-                    IMAGE_FAILED, "ErrImagePull", "the process that brings the image ended; see runner.log"
-                )
+                self._no_image("ErrImagePull", "the process that brings the image ended; see runner.log")
 
     def _start(self, root: str, config: Optional[Dict[str, Any]]) -> None:
-        if self._context.owner.stopping:
+        if self._retired:
             self._never_started()
             return
         context, plan = self._context, self.container
+        self._record["restart_count"] += self._again
         try:
             try:
                 indices = gpus.container_indices(context.allotment, plan.gpus)
@@ -176,6 +210,9 @@ class Runner:
             self._record["gpus"] = indices
             gpu_env = gpus.environment(context.allotment, plan.gpus, context.sandbox is not None)
             mounts = volumes.bind(plan.mounts, context.directories, context.local.everywhere)
+            # Apptainer's own /dev, which is all there is without a sandbox, takes no file of ours.
+            if context.sandbox is not None or not plan.message_path.startswith("/dev/"):
+                self._words = message.bind(plan.message_path, self._own("messages"), mounts)
             start = container.resolve(plan, config, root, gpu_env, mounts, context.sandbox is not None)
             self._notes = start.notes
             self._spawn(start, root, config is not None, mounts)
@@ -188,6 +225,7 @@ class Runner:
         context = self._context
         directory = os.path.join(context.pod, "logs", self.container.name)
         os.makedirs(directory, mode=0o700, exist_ok=True)
+        clear(directory, self._record["restart_count"])
         self._log = CriLog(os.path.join(directory, "{}.log".format(self._record["restart_count"])))
         out, out_writer = os.pipe()
         err, err_writer = os.pipe()
@@ -195,6 +233,12 @@ class Runner:
             if context.sandbox is not None:
                 driver = nvidia.bring(start.env, bool(self.container.gpus))
                 place = self._place(context.sandbox, root, oci, mounts + driver)
+                # Here, because the containers share it and start at the same time.
+                for bound in mounts:
+                    if bound.target.startswith("/dev/"):
+                        volumes.mount_point(
+                            place.dev, bound.target[len("/dev/") :], os.path.isdir(bound.source)
+                        )
                 self._exact = exact.spawn(start, place, out_writer, err_writer)
                 self._pid = self._exact.pid
             else:
@@ -213,6 +257,7 @@ class Runner:
         context.loop.read(out, lambda data: self._output("stdout", data))
         context.loop.read(err, lambda data: self._output("stderr", data))
         self._started = time.monotonic()
+        self.running = True
         self._record.update(state="running", reason="", started_at=round(time.time(), 3))
         context.owner.changed()
 
@@ -239,17 +284,22 @@ class Runner:
             self._quiet = False
         elif len(self._stderr) < _FATAL_BYTES:
             self._stderr += data
+        if self.container.message_policy == message.FROM_LOGS:
+            self._end = (self._end + data[-message.LOG_LONGEST :])[-message.LOG_LONGEST :]
         if self._log is not None:
             self._log.feed(stream, data)
 
     def _drained(self) -> None:
+        self._drop_pipes()
+        self._finish_if_done()
+
+    def _drop_pipes(self) -> None:
         for descriptor in list(self._pipes.values()):
             self._context.loop.drop(descriptor)
         self._pipes = {}
-        self._finish_if_done()
 
     def _finish_if_done(self) -> None:
-        if self._ended is None or self._pipes or self.code is not None:
+        if self._ended is None or self._pipes or self._over:
             return
         ended = self._ended
         plain = self._context.sandbox is None
@@ -258,27 +308,36 @@ class Runner:
             if problem is not None:
                 self._fail(problem.code, "ContainerCannotRun", str(problem))
                 return
-        self._close(ended.code, "Completed" if ended.code == 0 else "Error", "")
         # Apptainer answers 128+s for a program that died of a signal; only ours are certain then.
         number = ended.signal or ended.code - 128
         if ended.signal or (plain and self._term_wanted and number in (signal.SIGTERM, signal.SIGKILL)):
             self._record["signal"] = int(number)
-        self._context.owner.changed()
+        fallback = ended.code != 0 and self.container.message_policy == message.FROM_LOGS
+        words = message.read(self._words, self._end if fallback else None)
+        self._close(ended.code, "Completed" if ended.code == 0 else "Error", words)
 
-    def _fail(self, code: int, reason: str, message: str) -> None:
-        if self.code is None:
-            self._close(code, reason, message)
-            self._context.owner.changed()
+    def _no_image(self, reason: str, words: str) -> None:
+        self.image_failed = True
+        self._fail(IMAGE_FAILED, reason, words)
 
-    def _close(self, code: int, reason: str, message: str) -> None:
+    def _fail(self, code: int, reason: str, words: str) -> None:
+        if not self._over:
+            self._close(code, reason, words)
+
+    def _close(self, code: int, reason: str, words: str) -> None:
         self.code = code
+        self._over = True
+        self._drop_pipes()
         if self._log is not None:
             if self._log.lost:
                 self._notes.append("{} bytes of its log could not be written".format(self._log.lost))
             self._log.close()
             self._log = None
-        message = "; ".join(([message] if message else []) + self._notes)
-        self._record.update(state="terminated", reason=reason, exit_code=code, message=message)
+        for note in self._notes:
+            print("{}: {}".format(self.container.name, note), flush=True)
+        # A container's own words stand alone: who reads them may take them for what it wrote.
+        words = words or "; ".join(self._notes)
+        self._record.update(state="terminated", reason=reason, exit_code=code, message=words)
         if self._record["finished_at"] is None:
             self._record["finished_at"] = round(time.time(), 3)
         if self._mounted is not None:
@@ -287,11 +346,17 @@ class Runner:
             except OSError as error:
                 print(str(error), flush=True)
             self._mounted = None
+        self._tell(self)
 
     def _never_started(self) -> None:
-        """The pod ended first: the record stays "waiting", and nothing is left to wait for."""
-        self.fresh = True
-        self._context.owner.changed()
+        """The pod ended first: nothing is left to wait for."""
+        if not self._over:
+            self._over = True
+            self._tell(self)
+
+    def _own(self, kind: str) -> str:
+        """A path for something of this container, on memory where there is a sandbox."""
+        return os.path.join(self._context.sandbox or self._context.pod, kind, self.container.name)
 
     def _term_when_started(self) -> None:
         if self._pid is None or self._ended is not None:

@@ -7,7 +7,7 @@ The record is replaced by a rename, so a reader sees the old one or the new one,
 import json
 import os
 import time
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, List, Optional, Tuple
 
 from . import VERSION
 
@@ -21,7 +21,7 @@ class Status:
 
     def __init__(self, directory: str, uid: str, job: Dict[str, Any], python: str) -> None:
         self._path = os.path.join(directory, NAME)
-        self._seq = _last_seq(self._path)
+        self._seq, self._before = _last(self._path)
         self.uid = uid
         self.job = job
         self.mode = "plain"
@@ -43,6 +43,13 @@ class Status:
             "end": self.end,
             "containers": self.containers,
         }
+
+    def restarts(self, name: str) -> int:
+        """The restart count to begin with: of a job that Slurm started again, one more than before."""
+        old = self._before.get(name)
+        if not self.job["restart"]:
+            return 0
+        return int(self.job["restart"]) if old is None else old + 1
 
     def write(self) -> None:
         """Replace the file. An error is said in runner.log and does not end the pod."""
@@ -72,6 +79,7 @@ def waiting(name: str, init: bool, image: str, reason: str, restart: int, gpus: 
         "image": image,
         "image_id": None,
         "restart_count": restart,
+        "last_state": None,
         "gpus": gpus,
     }
 
@@ -110,9 +118,11 @@ def _holder(path: str, job_id: str) -> Optional[str]:
     return None if holder == job_id else holder or "unknown"
 
 
-def _last_seq(path: str) -> int:
+def _last(path: str) -> Tuple[int, Dict[str, int]]:
+    """The sequence number of the record that is there, and its restart counts."""
     try:
         with open(path) as stream:
-            return int(json.load(stream)["seq"])
+            data = json.load(stream)
+        return int(data["seq"]), {one["name"]: int(one["restart_count"]) for one in data["containers"]}
     except (OSError, ValueError, KeyError, TypeError):
-        return 0
+        return 0, {}

@@ -1,21 +1,28 @@
-"""The life of a pod's containers: init containers in order, then all others at once, then the end.
+"""The life of a pod: init containers in order, then all others at once, then the end.
 
-The pod's record is written at every change. The exit code is that of the first container, in the
-order of the spec, that failed.
+Sidecars are init containers that run on: the next container starts when they have started, and they
+end last, in reverse order. They decide neither when the pod ends nor its exit code, which is that of
+the first other container, in the order of the spec, that failed. The pod's record is written at
+every change.
 """
 
 import os
 import signal
+import time
 from typing import Dict, List, Optional
 
+from .backoff import Idle
 from .gpus import Allotment
+from .life import Life
 from .loop import Loop
 from .plan import Plan
-from .runner import Context, Owner, Runner
+from .runner import Context, Owner
 from .status import Status
 from .volumes import Local
 
 _FLUSH_SECONDS = 1.0
+# Reasons for which a pod has failed, whatever its containers say.
+_FAILED = ("DeadlineExceeded", "GPUsIdle")
 
 
 class Supervisor(Owner):
@@ -41,11 +48,16 @@ class Supervisor(Owner):
         self._status = status
         self._loop = Loop(lambda: self.stop("Terminated"), self._child_ended)
         self._context = Context(plan, pod, sandbox, allotment, directories, local, self._loop, self)
-        self._runners = [
-            Runner(self._context, container, record)
+        self._lives = [
+            Life(self._context, container, record)
             for container, record in zip(plan.containers, status.containers)  # noqa: B905  3.6
         ]
+        self._sidecars = [life for life in self._lives if life.container.sidecar]
+        self._others = [life for life in self._lives if not life.container.sidecar]
+        self._ending = False
         self._reason: Optional[str] = None
+        self._message = ""
+        self._idle = Idle(plan.max_idle if allotment.indices else None)
         self._loop.read(control, self._controlled)
 
     def run(self, deadline: Optional[float]) -> int:
@@ -59,7 +71,7 @@ class Supervisor(Owner):
         self._loop.run()
         code = self._exit_code()
         self._status.phase = "ended"
-        self._status.end = {"exit_code": code, "reason": self._reason, "message": ""}
+        self._status.end = {"exit_code": code, "reason": self._reason, "message": self._message}
         self._status.write()
         return code
 
@@ -68,35 +80,77 @@ class Supervisor(Owner):
         self._status.write()
         self._advance()
 
-    def stop(self, reason: str) -> None:
-        """TERM to all containers, after the grace period KILL; only the first call counts."""
+    def worked(self) -> None:
+        """A container did its work, or ran for long: the pod is not idle."""
+        self._idle.worked()
+
+    def stop(self, reason: str, message: str = "") -> None:
+        """TERM to all containers, sidecars last; after the grace period KILL; the first call counts."""
         if self._reason is not None:
             return
-        self._reason = reason
-        self.stopping = True
-        print("ending the pod: {}".format(reason), flush=True)
-        for runner in self._runners:
-            runner.terminate()
-        self._loop.after(self._plan.grace_seconds, self._kill)
+        self._reason, self._message = reason, message
+        print("ending the pod: {} {}".format(reason, message).rstrip(), flush=True)
+        self._end()
+
+    def _end(self) -> None:
+        if not self._ending:
+            self._ending = True
+            self._loop.after(self._plan.grace_seconds, self._kill)
+            for life in self._lives:
+                life.retire()
+        for life in self._others:
+            life.terminate()
         self._advance()
 
     def _advance(self) -> None:
-        if self._reason is None:
-            for runner in self._due():
+        if not self._ending:
+            for life in self._due():
                 # A container that fails at once comes back here, and may have begun the others.
-                if runner.fresh:
-                    runner.begin()
-        if not any(runner.live for runner in self._runners) and (self.stopping or not self._due()):
-            self._loop.stop()
+                if life.fresh and not self._ending:
+                    life.begin()
+            if not self._ending and self._complete():
+                self._end()
+            self._watch_idle()
+        elif not any(life.live for life in self._others):
+            last = [life for life in self._sidecars if life.live][-1:]
+            for life in last:
+                life.terminate()
+            if not last:
+                self._loop.stop()
 
-    def _due(self) -> List[Runner]:
-        for runner in self._runners:
-            if runner.container.init:
-                if runner.fresh:
-                    return [runner]
-                if runner.code != 0:
+    def _due(self) -> List[Life]:
+        for life in self._lives:
+            if life.container.init:
+                if life.fresh:
+                    return [life]
+                if not (life.started if life.container.sidecar else life.code == 0):
                     return []
-        return [runner for runner in self._runners if runner.fresh]
+        return [life for life in self._lives if life.fresh]
+
+    def _complete(self) -> bool:
+        """Whether nothing is left that could still decide how the pod ends."""
+        # A sidecar has a code before the end only if its image cannot be had and nobody tries again.
+        deciding = self._deciding()
+        failed = any(life.code for life in deciding if life.container.init)
+        return failed or all(life.code is not None for life in self._others)
+
+    def _deciding(self) -> List[Life]:
+        """The containers by which the pod is judged; a sidecar only as long as it has never run."""
+        return [life for life in self._lives if not (life.container.sidecar and life.started)]
+
+    def _watch_idle(self) -> None:
+        works = any(life.active for life in self._others)
+        works = works or any(life.active and not life.started for life in self._sidecars)
+        left = self._idle.update(not works and not self._ending, time.monotonic())
+        if left == 0.0:
+            self.stop(
+                "GPUsIdle",
+                "held {} GPUs and only waited to start containers again, for {:g} s".format(
+                    len(self._context.allotment.indices), self._plan.max_idle or 0.0
+                ),
+            )
+        elif left is not None:
+            self._loop.after(left, self._watch_idle)
 
     def _child_ended(self, pid: int, status: int) -> None:
         runner = self._context.children.pop(pid, None)
@@ -104,8 +158,8 @@ class Supervisor(Owner):
             runner.child_ended(pid, status)
 
     def _kill(self) -> None:
-        for runner in self._runners:
-            runner.kill()
+        for life in self._lives:
+            life.kill()
 
     def _controlled(self, data: bytes) -> None:
         if not data and self._context.sandbox is not None:
@@ -114,16 +168,16 @@ class Supervisor(Owner):
             self.stop("Terminated")
 
     def _flush(self) -> None:
-        for runner in self._runners:
-            runner.flush()
+        for life in self._lives:
+            life.flush()
         self._loop.after(_FLUSH_SECONDS, self._flush)
 
     def _exit_code(self) -> int:
-        for runner in self._runners:
-            if runner.code:
-                return runner.code
-        if self._reason == "DeadlineExceeded":
-            return 128 + signal.SIGKILL  # a pod past its deadline has failed, whatever its containers say
-        if any(runner.code is None for runner in self._runners):
+        for life in self._deciding():
+            if life.code:
+                return life.code
+        if self._reason in _FAILED:
+            return 128 + signal.SIGKILL
+        if any(life.code is None for life in self._others):
             return 128 + signal.SIGTERM
         return 0

@@ -221,13 +221,18 @@ def bind(
         source = os.path.realpath(directories[mount.volume])
         if mount.sub_path:
             source = _part(source, mount)
-        around = [other for other in bound if mount.path.startswith(other.target + "/")]
-        if around:
-            outer = max(around, key=lambda other: len(other.target))
-            _mount_point(outer.source, mount.path[len(outer.target) + 1 :], os.path.isdir(source))
-        bound.append(Bound(source, mount.path, mount.read_only))
+        place(bound, Bound(source, mount.path, mount.read_only))
     own = {each.target for each in bound}
     return bound + [each for each in everywhere if each.target not in own]
+
+
+def place(bound: List[Bound], mount: Bound) -> None:
+    """Add a mount to those it may lie inside of; raises OSError."""
+    around = [other for other in bound if mount.target.startswith(other.target + "/")]
+    if around:
+        outer = max(around, key=lambda other: len(other.target))
+        mount_point(outer.source, mount.target[len(outer.target) + 1 :], os.path.isdir(mount.source))
+    bound.append(mount)
 
 
 def _part(volume: str, mount: Mount) -> str:
@@ -240,7 +245,8 @@ def _part(volume: str, mount: Mount) -> str:
     return path
 
 
-def _mount_point(volume: str, path: str, directory: bool) -> None:
+def mount_point(volume: str, path: str, directory: bool) -> None:
+    """Make what a mount at `path` in a directory needs, if it is not there; raises OSError."""
     place = os.path.realpath(os.path.join(volume, path))
     if not place.startswith(volume + "/") or os.path.lexists(place) or not os.path.isdir(volume):
         return  # there is one, or the runtime will say what is wrong

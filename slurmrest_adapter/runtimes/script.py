@@ -15,7 +15,7 @@ import io
 import json
 import shlex
 import tokenize
-import zlib
+import bz2
 from importlib import resources
 
 from slurmrest_adapter.domain.errors import ConfigError
@@ -30,10 +30,10 @@ _BOOT = f"""
 import sys
 if sys.version_info < (3, 6):
     sys.exit("the pod runner needs Python 3.6 or newer; %s is %s" % (sys.executable, sys.version.split()[0]))
-import base64, importlib.util, json, os, zlib
+import base64, importlib.util, json, os, bz2
 with os.fdopen(9, "rb") as stream:
     packed = stream.read().replace(b"\\n", b"")
-sources = json.loads(zlib.decompress(base64.b85decode(packed)).decode("ascii"))
+sources = json.loads(bz2.decompress(base64.b85decode(packed)).decode("ascii"))
 class Importer(object):
     def find_spec(self, name, path=None, target=None):
         if name in sources:
@@ -84,7 +84,7 @@ def sources() -> dict[str, str]:
 
 
 def bare(text: str) -> str:
-    """Python source without docstrings, comment lines and the types of functions, hardly indented.
+    """Python source without docstrings, comment lines and most types, hardly indented.
 
     They are half of what the script would weigh. Every statement stays on its own line, so that
     tracebacks tell true.
@@ -121,10 +121,12 @@ Position = tuple[int, int]  # line and byte in it
 
 
 def _types(tree: ast.Module) -> list[tuple[Position, Position]]:
-    """Where the types of arguments and results stand, with the sign before them."""
+    """Where the types of arguments, results and attributes stand, with the sign before them."""
     found = []
     for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef):
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Attribute):
+            found.append((_end(node.target), _end(node.annotation)))
+        elif isinstance(node, ast.FunctionDef):
             kinds = node.args
             for one in [*kinds.args, *kinds.kwonlyargs, kinds.vararg, kinds.kwarg]:
                 if one is not None and one.annotation is not None:
@@ -160,7 +162,7 @@ def job_script(python: str = "python3") -> str:
     """
     if not python or not python.isprintable():
         raise ConfigError("podrunner.python: must be a program's name or path")
-    packed = zlib.compress(json.dumps(sources(), sort_keys=True).encode("ascii"), 9)
+    packed = bz2.compress(json.dumps(sources(), sort_keys=True).encode("ascii"), 9)
     text = base64.b85encode(packed).decode("ascii")
     lines = "\n".join(text[start : start + 100] for start in range(0, len(text), 100))
     return _SCRIPT.format(python=shlex.quote(python), boot=_BOOT, payload=lines)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 
 from slurmrest_adapter.domain.errors import Invalid
+from slurmrest_adapter.logs import runs
 from slurmrest_adapter.logs.cri import Piece
 from slurmrest_adapter.logs.reader import ContainerLog
 from slurmrest_adapter.server.wire import LogOptions
@@ -24,23 +25,15 @@ def stream(
     Args:
         gone: True once nobody reads any more.
     """
-    run = _restarts(record, options.container) - (1 if options.previous else 0)
+    choose = runs.previous if options.previous else runs.newest
+    run = choose(record.runner, options.container)
     since = _since(deps, options)
     if run < 0:
         raise Invalid("Opts.Previous", f"container {options.container!r} has no earlier run")
-    log = ContainerLog(
-        deps.shared_root, record.directory, options.container, record.spec.get("uid"), max(run, 0)
-    )
-    ended = _ended(loop, record.uid, options.container) if options.follow else lambda: True
+    log = ContainerLog(deps.shared_root, record.directory, options.container, record.spec.get("uid"), run)
+    ended = _ended(loop, record.uid, options.container, run) if options.follow else lambda: True
     batches = log.batches(ended, options.tail, gone=gone)
     return _limited(_text(batches, since, options.timestamps), options.limit_bytes)
-
-
-def _restarts(record: PodRecord, container: str) -> int:
-    for one in record.runner.get("containers", ()):
-        if one["name"] == container:
-            return int(one.get("restart_count") or 0)
-    return 0
 
 
 def _since(deps: Deps, options: LogOptions) -> str | None:
@@ -85,12 +78,12 @@ def _limited(chunks: Iterator[bytes], limit: int | None) -> Iterator[bytes]:
             return
 
 
-def _ended(loop: Loop, uid: str, container: str) -> Callable[[], bool]:
+def _ended(loop: Loop, uid: str, container: str, run: int) -> Callable[[], bool]:
     def ended() -> bool:
         seen = loop.seen(uid)
         if seen is None or seen.standing.ended or seen.status.exit_code is not None:
             return True
         both = (*seen.status.init_containers, *seen.status.containers)
-        return any(one["name"] == container and "terminated" in one["state"] for one in both)
+        return any(one["name"] == container and runs.is_over(one, run) for one in both)
 
     return ended

@@ -69,13 +69,25 @@ def _container(raw: Any, where: str) -> dict[str, Any]:
         "name": _text(one["name"], f"{where}.name"),
         "init": one.get("init") is True,
         "state": one["state"],
-        **{key: _text(one.get(key), f"{where}.{key}") for key in ("reason", "message", "image", "image_id")},
+        **_run(one, where),
+        **{key: _text(one.get(key), f"{where}.{key}") for key in ("image", "image_id")},
+        "last_state": None
+        if one.get("last_state") is None
+        else _run(_map(one["last_state"], f"{where}.last_state"), f"{where}.last_state"),
+        "restart_count": _count(one.get("restart_count") or 0, f"{where}.restart_count", 2**31),
+        "gpus": _texts(one.get("gpus"), f"{where}.gpus"),
+    }
+
+
+def _run(one: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """What is written of one run of a container."""
+    return {
+        "reason": _text(one.get("reason"), f"{where}.reason"),
+        "message": _text(one.get("message"), f"{where}.message", "\n\t"),
         "exit_code": _code(one.get("exit_code"), f"{where}.exit_code"),
         "signal": _code(one.get("signal"), f"{where}.signal"),
         "started_at": _time(one.get("started_at"), f"{where}.started_at"),
         "finished_at": _time(one.get("finished_at"), f"{where}.finished_at"),
-        "restart_count": _count(one.get("restart_count") or 0, f"{where}.restart_count", 2**31),
-        "gpus": _texts(one.get("gpus"), f"{where}.gpus"),
     }
 
 
@@ -87,13 +99,16 @@ def _map(value: Any, where: str) -> Mapping[str, Any]:
     return value
 
 
-def _text(value: Any, where: str) -> str | None:
-    """A text without control characters (a terminal would obey them) and broken Unicode."""
+def _text(value: Any, where: str, also: str = "") -> str | None:
+    """A text without control characters, but those in `also`, and without broken Unicode.
+
+    A terminal would obey control characters.
+    """
     if value is None:
         return None
     if not isinstance(value, str):
         raise UntrustedFile(f"status.json: {where}: a text is needed")
-    return "".join(letter if letter.isprintable() else " " for letter in value[:_TEXT])
+    return "".join(letter if letter.isprintable() or letter in also else " " for letter in value[:_TEXT])
 
 
 def _texts(value: Any, where: str) -> list[str]:

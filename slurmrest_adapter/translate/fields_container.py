@@ -7,14 +7,11 @@ from slurmrest_adapter.translate.fields_model import (
     Table,
     done,
     is_done,
-    is_refused,
     no_effect,
     refused,
 )
 
 _PROBE = "not yet carried: a container would count as healthy without being asked"
-_ONCE = "the container runs once: restarts are not yet carried"
-_MESSAGE = "the pod's message is made of Slurm's own words and the exit code"
 
 CONTAINER: Table = {
     "args": done("list", "replace the image's CMD"),
@@ -33,17 +30,24 @@ CONTAINER: Table = {
     "restartPolicy": refused(
         "str",
         "must be Always, OnFailure or Never",
-        is_done("Never", "the container runs once"),
-        is_done("Always", _ONCE, note=True),
-        is_done("OnFailure", _ONCE, note=True),
+        is_done("Never", "the container runs once, whatever the pod's policy"),
+        is_done("Always", "started again within the job, whatever the pod's policy"),
+        is_done("OnFailure", "started again within the job after a failure, whatever the pod's policy"),
     ),
     "restartPolicyRules": refused("list", "not yet carried: restarts by exit code"),
     "securityContext": done("map", "by its fields", kind="SecurityContext"),
     "startupProbe": refused("map", _PROBE),
     "stdin": refused("bool", "not yet carried: a program would find its input closed"),
     "stdinOnce": no_effect("bool", "says how stdin closes, and stdin is refused"),
-    "terminationMessagePath": no_effect("str", _MESSAGE),
-    "terminationMessagePolicy": no_effect("str", _MESSAGE),
+    "terminationMessagePath": done(
+        "str", "the last 4096 bytes of this file are the container's message (plain mode: not below /dev)"
+    ),
+    "terminationMessagePolicy": refused(
+        "str",
+        "must be File or FallbackToLogsOnError",
+        is_done("File", "the file alone is the container's message"),
+        is_done("FallbackToLogsOnError", "after a failure the end of the log stands in for an empty file"),
+    ),
     "tty": no_effect("bool", "the output is a pipe, not a terminal", note=True),
     "volumeDevices": refused("list", "block devices are not carried"),
     "volumeMounts": done("list", "parents before what lies below them", kind="VolumeMount"),
@@ -55,9 +59,9 @@ INIT_CONTAINER: Table = {
     "restartPolicy": refused(
         "str",
         "must be Always, OnFailure or Never",
-        is_done("Never", "the container runs once"),
-        is_done("OnFailure", _ONCE, note=True),
-        is_refused("Always", "sidecars (init containers that run on) are not yet carried"),
+        is_done("Never", "the container runs once, whatever the pod's policy"),
+        is_done("OnFailure", "started again within the job until it succeeds, whatever the pod's policy"),
+        is_done("Always", "a sidecar: runs on beside the containers and ends after them"),
     ),
 }
 

@@ -11,7 +11,6 @@ from slurmrest_adapter.translate.fields_model import (
     refused,
 )
 
-_ONCE = "the containers run once: restarts are not yet carried"
 _SCHEDULER = "chose this node before the pod came here; Slurm chooses among its own"
 _ORDER = "orders pods that wait for a Kubernetes node; jobs wait by Slurm's own priority"
 _API_SERVER = "is the API server's own affair"
@@ -39,7 +38,9 @@ POD_SPEC: Table = {
     "hostname": done("str", "the containers' host name"),
     "hostnameOverride": refused("str", "not yet carried"),
     "imagePullSecrets": refused("list", "not yet carried: images are pulled without credentials"),
-    "initContainers": done("list", "run one after the other, before the containers", kind="InitContainer"),
+    "initContainers": done(
+        "list", "run one after the other before the containers; sidecars run on", kind="InitContainer"
+    ),
     "nodeName": no_effect("str", "names the virtual node"),
     "nodeSelector": no_effect(
         "map", "selects the virtual node; nvidia.com/gpu.product also gives the GPU's type"
@@ -56,9 +57,8 @@ POD_SPEC: Table = {
         "str",
         "must be Always, OnFailure or Never",
         is_done("Never", "the containers run once"),
-        is_done("Always", _ONCE, note=True),
-        is_done("OnFailure", _ONCE, note=True),
-        default="Always",  # the author who wrote nothing should hear it too
+        is_done("Always", "containers are started again within the job, until it ends"),
+        is_done("OnFailure", "containers that fail are started again within the job"),
     ),
     "runtimeClassName": refused("str", "the site's runtime is the only one"),
     "schedulerName": no_effect("str", _SCHEDULER),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import posixpath
 from dataclasses import dataclass
 
 from slurmrest_adapter.domain import expand, images
@@ -77,7 +78,8 @@ def translate(
         name=pod.name,
         cluster=site.cluster,
         containers=tuple(
-            _container(c, needs.slices[c.name], built.mounts[c.name], site) for c in pod.containers()
+            _container(c, needs.slices[c.name], built.mounts[c.name], site, pod.restart_policy)
+            for c in pod.containers()
         ),
         grace_seconds=pod.grace_seconds,
         deadline_seconds=pod.deadline_seconds,
@@ -87,6 +89,9 @@ def translate(
         once=not site.requeue,
         host_aliases=network.aliases_of(pod),
         dns=network.dns_of(pod),
+        backoff_base_seconds=site.backoff_base_seconds,
+        max_idle_seconds=site.max_idle_seconds if needs.gpus else None,
+        image_retries=site.image_retries,
     )
     spec = JobSpec(
         name=identity.job_name,
@@ -137,7 +142,7 @@ def _hostname(pod: PodView) -> str:
 
 
 def _container(
-    container: ContainerView, gpus: tuple[int, ...], mounts: tuple[MountPlan, ...], site: Site
+    container: ContainerView, gpus: tuple[int, ...], mounts: tuple[MountPlan, ...], site: Site, policy: str
 ) -> ContainerPlan:
     env = expand.env(container.env)
     known = dict(env)
@@ -159,12 +164,39 @@ def _container(
         pull_policy=_pull_policy(container, parsed),
         mounts=mounts,
         read_only_root=_read_only(container),
+        restart_policy=_restart_policy(container, policy),
+        sidecar=container.sidecar,
+        message_path=_message_path(container),
+        message_policy=_message_policy(container),
     )
 
 
 def _read_only(container: ContainerView) -> bool:
     where = f"{container.path}.securityContext"
     return mapping(container.raw.get("securityContext"), where).get("readOnlyRootFilesystem") is True
+
+
+def _restart_policy(container: ContainerView, pods: str) -> str:
+    """The container's own policy, else the pod's, by which an init container is done once it succeeded."""
+    own = optional(container.raw.get("restartPolicy"), f"{container.path}.restartPolicy")
+    return own or ("OnFailure" if container.init and pods == "Always" else pods)
+
+
+def _message_path(container: ContainerView) -> str:
+    where = f"{container.path}.terminationMessagePath"
+    given = optional(container.raw.get("terminationMessagePath"), where) or "/dev/termination-log"
+    path = posixpath.normpath("/" + given.lstrip("/"))
+    if not given.startswith("/") or path == "/" or ".." in given.split("/"):
+        raise Invalid(where, f"{given!r} is no absolute path of a file")
+    return path
+
+
+def _message_policy(container: ContainerView) -> str:
+    where = f"{container.path}.terminationMessagePolicy"
+    given = optional(container.raw.get("terminationMessagePolicy"), where) or "File"
+    if given not in ("File", "FallbackToLogsOnError"):
+        raise Invalid(where, f"{given!r} is not File or FallbackToLogsOnError")
+    return given
 
 
 def _mapped(reference: str, site: Site) -> str:

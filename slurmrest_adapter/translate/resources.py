@@ -1,8 +1,9 @@
 """How many CPUs, MiB and GPUs a pod's job needs; the only place that decides it.
 
 Kubernetes' own rule: a container counts with its limit, else its request, else the site's
-default; the app containers run side by side and are summed, the init containers run one after
-the other, so the largest of them counts. Rounded up once, at the end.
+default; the app containers and the sidecars run side by side and are summed, the init containers run
+one after the other, each beside the sidecars before it, so the largest sum of those counts. Rounded
+up once, at the end.
 """
 
 from __future__ import annotations
@@ -59,14 +60,14 @@ def of_pod(pod: PodView, site: Site) -> Resources:
 
 
 def _peak(containers: Iterable[ContainerView], amounts: list[Fraction]) -> Fraction:
-    """What is in use at the worst moment: all apps at once, or the largest init container."""
-    apps, largest_init = Fraction(0), Fraction(0)
+    """What is in use at the worst moment: all that run on at once, or an init container beside some."""
+    together, largest_init = Fraction(0), Fraction(0)
     for container, amount in zip(containers, amounts, strict=True):
-        if container.init:
-            largest_init = max(largest_init, amount)
+        if container.init and not container.sidecar:
+            largest_init = max(largest_init, together + amount)
         else:
-            apps += amount
-    return max(apps, largest_init)
+            together += amount
+    return max(together, largest_init)
 
 
 def _amount(container: ContainerView, resource: str, default: Fraction) -> Fraction:
@@ -90,20 +91,19 @@ def _gpus(
     # stand for one GRES: Slurm could not be told how many of each.
     kinds: dict[tuple[str, str], str] = {}
     slices: dict[str, tuple[int, ...]] = {}
-    app_total, init_peak = 0, 0
+    together, init_peak = 0, 0
     for container in containers:
         count = 0
         for resource, gres, whole in _asked(container, site):
             kinds.setdefault((resource, gres), f"{container.path}.resources.limits[{resource}]")
             count += whole
-        if container.init:
-            # Init containers run one after the other: each starts at the first GPU again.
-            slices[container.name] = tuple(range(count))
-            init_peak = max(init_peak, count)
+        slices[container.name] = tuple(range(together, together + count))
+        if container.init and not container.sidecar:
+            # It gives its GPUs back to the next one; those of sidecars before it stay theirs.
+            init_peak = max(init_peak, together + count)
         else:
-            slices[container.name] = tuple(range(app_total, app_total + count))
-            app_total += count
-    total = max(app_total, init_peak)
+            together += count
+    total = max(together, init_peak)
     if not total:
         return (), slices
     if len(kinds) > 1:

@@ -24,6 +24,9 @@ class Site:
         host_paths: directories of the nodes that pods may mount, with all that is below them.
         claims: ``namespace/name`` of a PersistentVolumeClaim → a directory on the nodes.
         runtime: the runtime's own section of the plan.
+        backoff_base_seconds: see `PodPlan`.
+        max_idle_seconds: see `PodPlan`.
+        image_retries: see `PodPlan`; False where somebody waits at a terminal for the pod's end.
     """
 
     cluster: str
@@ -41,3 +44,6 @@ class Site:
     host_paths: tuple[str, ...] = ()
     claims: Mapping[str, str] = field(default_factory=dict)
     runtime: Mapping[str, object] = field(default_factory=dict)
+    backoff_base_seconds: float = 10.0
+    max_idle_seconds: int | None = 1800
+    image_retries: bool = True

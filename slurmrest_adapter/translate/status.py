@@ -54,13 +54,22 @@ ENDINGS: Mapping[str, Ending] = {
     "PREEMPTED": Ending("Preempted", "Error", "was preempted"),
 }
 
+# Reasons for which the runner itself ends a pod that has failed by that.
+RUNNER_ENDINGS: Mapping[str, Ending] = {
+    "DeadlineExceeded": Ending(
+        "DeadlineExceeded", "Error", "was active for longer than its activeDeadlineSeconds"
+    ),
+    "GPUsIdle": Ending("GPUsIdle", "Error", "held GPUs and did nothing with them"),
+}
+
 
 @dataclass(frozen=True, slots=True)
 class Facts:
     """Everything the status depends on.
 
     Attributes:
-        containers: ``{"name", "init", "image"}`` in the spec's order, init containers first.
+        containers: ``{"name", "init", "image", "sidecar"}`` in the spec's order, init containers
+            first; the last key may be absent.
         job: the job as last seen, None before the first look.
         standing: its classified state.
         runner: the runner's status file, empty when there is none.
@@ -125,7 +134,7 @@ def pod_status(facts: Facts) -> PodStatus:
         message=_message(facts, ending, phase, records),
         containers=tuple(s for s, c in zip(statuses, facts.containers, strict=True) if not c["init"]),
         init_containers=tuple(s for s, c in zip(statuses, facts.containers, strict=True) if c["init"]),
-        exit_code=_exit_code(statuses, phase) if ended else None,
+        exit_code=_exit_code(facts, statuses, phase) if ended else None,
         node=facts.job.nodes if facts.job else "",
         gpus=_gpus(facts),
         start_time=_start(facts),
@@ -148,9 +157,7 @@ def _ending(facts: Facts) -> Ending:
     ending = ENDINGS.get(facts.standing.outcome, ENDINGS["FAILED"])
     if facts.deleting and facts.standing.outcome in ("CANCELLED", "FAILED"):
         return Ending("", "Error", "was ended by the pod's deletion")
-    if _runner_end(facts).get("reason") == "DeadlineExceeded":
-        return Ending("DeadlineExceeded", "Error", "was active for longer than its activeDeadlineSeconds")
-    return ending
+    return RUNNER_ENDINGS.get(str(_runner_end(facts).get("reason")), ending)
 
 
 def _runner_end(facts: Facts) -> Mapping[str, Any]:
@@ -174,7 +181,8 @@ def _container(
     else:
         state = {"waiting": _reasons(record.get("reason") or "ContainerCreating", record.get("message"))}
     running = "running" in state
-    done_init = container["init"] and state.get("terminated", {}).get("exitCode") == 0
+    sidecar, last = container.get("sidecar"), (record or {}).get("last_state")
+    done_init = container["init"] and not sidecar and state.get("terminated", {}).get("exitCode") == 0
     return {
         "name": container["name"],
         "image": container["image"],
@@ -183,13 +191,16 @@ def _container(
         "started": running,
         "restartCount": (record or {}).get("restart_count") or 0,
         "state": state,
-        "lastState": {},
+        "lastState": {"terminated": _terminated(last)} if last else {},
     }
 
 
 def _without_record(record: Mapping[str, Any] | None, facts: Facts, ending: Ending | None) -> dict[str, Any]:
     if ending is None:
         return {"waiting": _reasons(*_waiting(facts))}
+    if record is not None and record["state"] == "waiting" and record.get("last_state"):
+        # It waited for its next start, which never came.
+        return {"terminated": _terminated(record["last_state"])}
     if record is not None and record["state"] == "waiting" and facts.runner.get("end"):
         # The runner came to its own end and never started this one: an init container failed.
         return {"waiting": _reasons(record.get("reason") or "PodInitializing", record.get("message"))}
@@ -242,11 +253,12 @@ def _reasons(reason: str, message: str | None) -> dict[str, str]:
 
 def _phase(facts: Facts, ending: Ending, statuses: Sequence[Mapping[str, Any]], ended: bool) -> str:
     if ended:
-        if facts.refused is not None or ending.always_failed or not _all_completed(statuses):
+        deciding = [s for s, c in zip(statuses, facts.containers, strict=True) if not c.get("sidecar")]
+        if facts.refused is not None or ending.always_failed or not _all_completed(deciding):
             return "Failed"
         return "Succeeded"
     apps = [s for s, c in zip(statuses, facts.containers, strict=True) if not c["init"]]
-    if any("running" in s["state"] or "terminated" in s["state"] for s in apps):
+    if any("waiting" not in s["state"] or s["lastState"] for s in apps):
         return "Running"
     return "Pending"
 
@@ -255,11 +267,12 @@ def _all_completed(statuses: Sequence[Mapping[str, Any]]) -> bool:
     return all(s["state"].get("terminated", {}).get("exitCode") == 0 for s in statuses)
 
 
-def _exit_code(statuses: Sequence[Mapping[str, Any]], phase: str) -> int:
-    for status in statuses:
-        code = status["state"].get("terminated", {}).get("exitCode", 0)
-        if code:
-            return int(code)
+def _exit_code(facts: Facts, statuses: Sequence[Mapping[str, Any]], phase: str) -> int:
+    for status, container in zip(statuses, facts.containers, strict=True):
+        terminated = status["state"].get("terminated", {})
+        # A sidecar decides only where it never ran, because its image could not be had.
+        if terminated.get("exitCode") and not (container.get("sidecar") and terminated.get("startedAt")):
+            return int(terminated["exitCode"])
     # Every container ended well and the pod failed all the same: a time limit, a cancel.
     return 0 if phase == "Succeeded" else SIGKILL_CODE
 

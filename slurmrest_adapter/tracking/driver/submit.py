@@ -106,7 +106,10 @@ def _record(deps: Deps, pod: PodView, made: Translated, directory: str) -> PodRe
         stage=Stage.SUBMITTING,
         spec=asdict(made.spec),
         skeleton={
-            "containers": [{"name": c.name, "init": c.init, "image": c.image} for c in pod.containers()],
+            "containers": [
+                {"name": c.name, "init": c.init, "image": c.image, "sidecar": c.sidecar}
+                for c in pod.containers()
+            ],
             "notes": list(made.notes),
         },
         directory=directory,

@@ -116,7 +116,7 @@ def oldest_python() -> Path | None:
             if match and int(match[1]) >= 6:
                 version = (3, int(match[1]))
                 # A shim of a version that is not installed exists, but does not run.
-                done = subprocess.run([path, "-c", "import ctypes, zlib"], capture_output=True)
+                done = subprocess.run([path, "-c", "import bz2, ctypes"], capture_output=True)
                 if done.returncode == 0:
                     found.setdefault(version, path)
     return found[min(found)] if found else None
