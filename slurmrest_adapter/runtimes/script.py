@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import ast
 import base64
+import bz2
 import functools
 import io
 import json
 import shlex
 import tokenize
-import bz2
 from importlib import resources
 
 from slurmrest_adapter.domain.errors import ConfigError
@@ -84,7 +84,7 @@ def sources() -> dict[str, str]:
 
 
 def bare(text: str) -> str:
-    """Python source without docstrings, comment lines and most types, hardly indented.
+    """Python source without docstrings, comment lines and the types of functions, hardly indented.
 
     They are half of what the script would weigh. Every statement stays on its own line, so that
     tracebacks tell true.
@@ -121,12 +121,10 @@ Position = tuple[int, int]  # line and byte in it
 
 
 def _types(tree: ast.Module) -> list[tuple[Position, Position]]:
-    """Where the types of arguments, results and attributes stand, with the sign before them."""
+    """Where the types of arguments and results stand, with the sign before them."""
     found = []
     for node in ast.walk(tree):
-        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Attribute):
-            found.append((_end(node.target), _end(node.annotation)))
-        elif isinstance(node, ast.FunctionDef):
+        if isinstance(node, ast.FunctionDef):
             kinds = node.args
             for one in [*kinds.args, *kinds.kwonlyargs, kinds.vararg, kinds.kwarg]:
                 if one is not None and one.annotation is not None:
