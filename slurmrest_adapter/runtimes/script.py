@@ -30,7 +30,11 @@ _BOOT = f"""
 import sys
 if sys.version_info < (3, 6):
     sys.exit("the pod runner needs Python 3.6 or newer; %s is %s" % (sys.executable, sys.version.split()[0]))
-import base64, importlib.util, json, os, bz2
+try:
+    import bz2
+except ImportError:
+    sys.exit("the pod runner needs Python with its bz2 module, which %s lacks" % sys.executable)
+import base64, importlib.util, json, os
 with os.fdopen(9, "rb") as stream:
     packed = stream.read().replace(b"\\n", b"")
 sources = json.loads(bz2.decompress(base64.b85decode(packed)).decode("ascii"))

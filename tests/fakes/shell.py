@@ -56,9 +56,9 @@ class Shell:
         assert record is not None
         return record
 
-    def log(self, name: str, *lines: str, uid: str = UID) -> None:
-        """What a container has logged."""
-        path = self.world.shared / self.record(uid).directory / "logs" / name / "0.log"
+    def log(self, name: str, *lines: str, uid: str = UID, run: int = 0) -> None:
+        """What a run of a container has logged."""
+        path = self.world.shared / self.record(uid).directory / "logs" / name / f"{run}.log"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(
             "".join(f"2023-11-14T22:13:2{i}.000000000Z stdout F {x}\n" for i, x in enumerate(lines))

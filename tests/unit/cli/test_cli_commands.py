@@ -17,6 +17,7 @@ from slurmrest_adapter.cli.main import cli
 from slurmrest_adapter.domain.errors import Rejected, Unauthorized, Unavailable
 from tests.fakes.pods import OTHER_UID, UID, container, pod
 from tests.fakes.shell import Shell
+from tests.fakes.world import container_record
 
 
 def refused(shell: Shell, *words: str, stdin: str | None = None) -> str:
@@ -205,8 +206,9 @@ class TestRun:
         assert shell("run", shell.file(text=text), "--detach").exit_code == 0
 
     def test_what_is_ignored_is_said(self, shell: Shell) -> None:
-        done = shell("run", shell.file(pod(restartPolicy="Always")), "--detach")
-        assert "note: spec.restartPolicy" in done.stderr
+        done = shell("run", shell.file(pod(container(tty=True), restartPolicy="Always")), "--detach")
+        notes = [line for line in done.stderr.splitlines() if line.startswith("note: ")]
+        assert notes == ["note: spec.containers[0].tty: the output is a pipe, not a terminal"]
 
     def test_interrupted_it_leaves_the_pod_running(self, shell: Shell) -> None:
         def interrupt() -> None:
@@ -232,9 +234,46 @@ class TestRun:
 
     def test_what_is_ignored_is_said_once(self, shell: Shell) -> None:
         shell.life()
-        done = shell("run", shell.file(pod(restartPolicy="Always")))
+        done = shell("run", shell.file(pod(container(tty=True))))
         assert "Running: Slurm job 100" in done.stderr
-        assert done.stderr.count("spec.restartPolicy") == 1
+        assert done.stderr.count("spec.containers[0].tty") == 1
+
+    def test_the_logs_of_all_runs_come_one_after_the_other(self, shell: Shell) -> None:
+        world = shell.world
+
+        def restarts() -> None:
+            world.slurm.start(100)
+            shell.log("main", "first")
+            shell.log("main", "third", run=2)  # the program of run 1 could not be executed
+
+        def end() -> None:
+            over = {"exit_code": 0, "reason": None, "message": ""}
+            world.runner_writes(shell.record(), 2, over, {**container_record(), "restart_count": 2})
+            world.slurm.end(100, "COMPLETED", 0)
+
+        world.clock.after(5, restarts)
+        world.clock.after(10, end)
+        done = shell("run", shell.file(pod(restartPolicy="OnFailure")))
+        assert done.exit_code == 0
+        assert done.stdout.splitlines()[:2] == ["first", "third"]
+
+    def test_the_log_of_an_earlier_run(self, shell: Shell) -> None:
+        shell("run", shell.file(pod(restartPolicy="OnFailure")), "--detach")
+        shell.world.slurm.start(100)
+        shell.log("main", "first")
+        runs = {**container_record(state="running"), "restart_count": 0}
+        shell.world.runner_writes(shell.record(), 1, None, runs)
+        assert shell("logs", "train").stdout == "first\n"
+        assert "container main of pod physics/train has no earlier run" in refused(
+            shell, "logs", "train", "--previous"
+        )
+        waits = {**container_record(state="waiting"), "last_state": {"exit_code": 1}}
+        shell.world.runner_writes(shell.record(), 2, None, waits)
+        assert shell("logs", "train", "-p").stdout == "first\n"
+        shell.log("main", "second", run=1)
+        shell.world.runner_writes(shell.record(), 3, None, {**runs, "restart_count": 1})
+        assert shell("logs", "train", "-p").stdout == "first\n"
+        assert shell("logs", "train").stdout == "second\n"
 
 
 class TestOnePod:

@@ -15,6 +15,7 @@ import pytest
 
 from tests.fakes.pods import OTHER_UID, pod
 from tests.fakes.shell import GOLDEN, Shell, golden
+from tests.fakes.world import container_record
 
 PAGE = (Path(__file__).parents[3] / "docs" / "json.md").read_text(encoding="utf-8")
 
@@ -43,6 +44,18 @@ def test_a_preempted_pod(shell: Shell, gpu_pod: dict[str, Any]) -> None:
     done = shell("run", shell.file(gpu_pod), "-o", "json")
     assert done.exit_code == 143
     golden("run-preempted", document(done.stdout))
+
+
+def test_a_pod_that_starts_again(shell: Shell, gpu_pod: dict[str, Any]) -> None:
+    shell("run", shell.file(gpu_pod), "--detach")
+    shell.world.slurm.start(100)
+    shell.world.clock.sleep(60)
+    run = {"reason": "Error", "message": "out of data\nat step 7", "exit_code": 3, "signal": None,
+           "started_at": 1_700_000_001.0, "finished_at": 1_700_000_031.0}  # fmt: skip
+    waits = {**container_record(state="waiting"), "reason": "CrashLoopBackOff", "started_at": None,
+             "message": "back-off 10s", "restart_count": 2, "last_state": run}  # fmt: skip
+    shell.world.runner_writes(shell.record(), 3, None, waits)
+    golden("status-restarts", document(shell("status", "train", "-o", "json").stdout))
 
 
 def test_an_error(shell: Shell) -> None:
@@ -96,6 +109,7 @@ def test_every_key_is_described(name: str) -> None:
     found = set(paths(DOCUMENTS[name]))
     # The same object in two places is described once.
     found = {re.sub(r"^initContainers\[\]", "containers[]", path) for path in found}
+    found = {path.replace("containers[].lastState.", "containers[].") for path in found}
     schema = DOCUMENTS[name]["schema"]
     if schema.endswith("/pods/v1"):
         inside = {path.removeprefix("pods[].") for path in found if path.startswith("pods[].")}

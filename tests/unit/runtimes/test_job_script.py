@@ -102,6 +102,20 @@ def test_an_old_python_is_said(pod: Path, tmp_path: Path) -> None:
         assert (done.returncode, "needs Python 3.6" in done.stderr) == (1, True)
 
 
+def test_a_python_without_bz2_is_said(pod: Path, tmp_path: Path) -> None:
+    # One that was built where bzip2's headers were not.
+    python = tmp_path / "python-without"
+    lacking = "import sys; sys.modules['_bz2'] = None; exec(sys.argv[1])"
+    python.write_text(
+        f'#!/bin/sh\nwhile [ "$1" != -c ]; do shift; done\nexec {sys.executable} -c "{lacking}" "$2"\n'
+    )
+    python.chmod(0o755)
+    done = run(job_script(str(python)), pod, os.defpath)
+    assert done.returncode == 1
+    log = (pod / "runner.log").read_text()
+    assert re.fullmatch(r"the pod runner needs Python with its bz2 module, which \S+ lacks\n", log)
+
+
 def test_tracebacks_show_the_packed_source(pod: Path) -> None:
     (pod / "claim").mkdir()  # the runner expects a file here
     done = run(job_script(sys.executable), pod, os.defpath)

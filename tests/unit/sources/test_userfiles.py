@@ -223,14 +223,15 @@ def test_what_no_runner_would_write(tmp_path: Path, content: Any) -> None:
 
 
 def test_texts_are_made_fit_for_people(tmp_path: Path) -> None:
-    message = "\x1b[31mred\nline\ud800" + "x" * 10_000
-    put(
-        tmp_path,
-        good(containers=[{"name": "main", "state": "terminated", "exit_code": 1, "message": message}]),
-    )
-    shown = status_of(tmp_path)["containers"][0]["message"]
-    assert shown.startswith(" [31mred line x")
-    assert len(shown) == 4096
+    text = "\x1b[31mred\n\tline\r\ud800" + "x" * 10_000
+    run = {"exit_code": 1, "message": text, "reason": text}
+    put(tmp_path, good(containers=[{"name": "main", "state": "terminated", **run, "last_state": run}]))
+    shown = status_of(tmp_path)["containers"][0]
+    for each in (shown, shown["last_state"]):
+        # A container's own words have lines; a reason is one word.
+        assert each["message"].startswith(" [31mred\n\tline  x")
+        assert each["reason"].startswith(" [31mred  line  x")
+        assert (len(each["message"]), len(each["reason"])) == (4096, 4096)
 
 
 JSON = st.recursive(

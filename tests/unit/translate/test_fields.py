@@ -265,16 +265,23 @@ def test_all_that_is_refused_comes_in_the_document_s_order() -> None:
     ]
 
 
-@pytest.mark.parametrize("policy", ["Always", "OnFailure", None])
-def test_restarts_run_once_and_say_so(policy: str | None) -> None:
-    checked = check(base(restartPolicy=policy))
-    assert checked.refused == []
-    assert checked.notes == ["spec.restartPolicy: the containers run once: restarts are not yet carried"]
+@pytest.mark.parametrize("policy", ["Always", "OnFailure", "Never", None])
+def test_restart_policies_are_carried_and_need_no_words(policy: str | None) -> None:
+    init = {"name": "i", "image": "x", "restartPolicy": policy}  # with Always it is a sidecar
+    for pod in (base(restartPolicy=policy), base(initContainers=[init]), in_container(restartPolicy=policy)):
+        checked = check(pod)
+        assert (checked.refused, checked.notes) == ([], [])
 
 
-def test_sidecars_are_refused() -> None:
-    pod = base(initContainers=[{"name": "s", "image": "x", "restartPolicy": "Always"}])
-    assert [error.field for error in check(pod).refused] == ["spec.initContainers[0].restartPolicy"]
+def test_unknown_policies_are_refused() -> None:
+    init = {"name": "i", "image": "x", "restartPolicy": "always"}
+    pod = in_container(restartPolicy="", terminationMessagePolicy="Log")
+    pod["spec"].update(restartPolicy="Sometimes", initContainers=[init])
+    assert {error.field: error.reason for error in check(pod).refused} == {
+        "spec.containers[0].terminationMessagePolicy": "must be File or FallbackToLogsOnError",
+        "spec.initContainers[0].restartPolicy": "must be Always, OnFailure or Never",
+        "spec.restartPolicy": "must be Always, OnFailure or Never",
+    }
 
 
 @pytest.mark.parametrize("setting", ["refuse", "map"])

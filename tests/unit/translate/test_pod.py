@@ -250,9 +250,44 @@ def test_what_cannot_be_carried_is_refused_by_name(
     assert caught.value.field == field
 
 
+@pytest.mark.parametrize(
+    ("pods", "own", "app", "init"),
+    [
+        (None, None, "Always", "OnFailure"),
+        ("Always", None, "Always", "OnFailure"),
+        ("OnFailure", None, "OnFailure", "OnFailure"),
+        ("Never", None, "Never", "Never"),
+        ("Never", "OnFailure", "OnFailure", "OnFailure"),
+        ("Always", "Never", "Never", "Never"),
+        ("Never", "Always", "Always", "Always"),
+    ],
+)
+def test_restart_policies(pods: str | None, own: str | None, app: str, init: str) -> None:
+    """An init container is done once it succeeded, whatever the pod's policy; its own makes it a sidecar."""
+    raw = pod(container(restartPolicy=own), restartPolicy=pods)
+    raw["spec"]["initContainers"] = [container("first", restartPolicy=own)]
+    first, main = made(raw).plan.containers
+    assert (main.restart_policy, main.sidecar) == (app, False)
+    assert (first.restart_policy, first.sidecar) == (init, own == "Always")
+
+
+def test_last_words() -> None:
+    fields = {"terminationMessagePath": "/a//b/./c", "terminationMessagePolicy": "FallbackToLogsOnError"}
+    plain, own = made(pod(container("a"), container("b", **fields))).plan.containers
+    assert (plain.message_path, plain.message_policy) == ("/dev/termination-log", "File")
+    assert (own.message_path, own.message_policy) == ("/a/b/c", "FallbackToLogsOnError")
+
+
+@pytest.mark.parametrize("path", ["a", "/", "//", "/a/../b", "/a\0b"])
+def test_last_words_go_to_a_file(path: str) -> None:
+    with pytest.raises(Invalid) as caught:
+        made(pod(container(terminationMessagePath=path)))
+    assert caught.value.field == "spec.containers[0].terminationMessagePath"
+
+
 def test_what_is_ignored_is_said() -> None:
-    raw = pod(restartPolicy="Always", securityContext={"runAsUser": 0})
-    assert any("restartPolicy" in note for note in made(raw).notes)
-    assert any("runAsUser" in note for note in made(raw).notes)
+    raw = pod(container(tty=True), restartPolicy="Always", securityContext={"runAsUser": 0})
+    fields = [note.partition(": ")[0] for note in made(raw).notes]
+    assert sorted(fields) == ["spec.containers[0].tty", "spec.securityContext.runAsUser"]
     with pytest.raises(Unsupported):
         made(raw, site=Site("lab", run_as_user="refuse"))
