@@ -178,7 +178,9 @@ def check(
         first = next((row for row in errors if row.number), errors[0])
         raise row_error(first, status=status, path=seen.path)
     if status >= 500:
-        raise AnswerLost(f"slurmrestd answered HTTP {status} without saying why")
+        raise AnswerLost(
+            f"slurmrestd answered HTTP {status} without saying why; it had to ask {daemon_behind(seen.path)}"
+        )
     if status >= 400:
         raise Rejected(0, "; ".join((f"HTTP {status}", *found.warning_words)))
     return found
@@ -197,7 +199,7 @@ def row_error(row: ErrorRow, *, status: int = 200, path: str = "") -> SlurmError
         path: of the request; says which daemon stands behind it.
     """
     number, words = row.number, row.words or "no words given"
-    daemon = "slurmdbd" if path.startswith("/slurmdb/") else "slurmctld"
+    daemon = daemon_behind(path)
     if number in _CONNECT_FAILED:
         return Unavailable(f"{_CONNECT_FAILED[number]} does not answer slurmrestd: {words} (error {number})")
     if number in _CONVERSATION_BROKE or status in _GATEWAY or (status >= 500 and not number):
@@ -208,6 +210,11 @@ def row_error(row: ErrorRow, *, status: int = 200, path: str = "") -> SlurmError
     if number == NO_SUCH_JOB:
         return NotFound(number, words)
     return Rejected(number, words)
+
+
+def daemon_behind(path: str) -> str:
+    """The daemon that slurmrestd has to ask for an answer."""
+    return "slurmdbd" if path.startswith("/slurmdb/") else "slurmctld"
 
 
 def _see(response: requests.Response) -> tuple[_Seen, Envelope | None]:
@@ -233,7 +240,9 @@ def _redirect(seen: _Seen) -> SlurmError:
 def _no_json(seen: _Seen, ours: Sequence[str]) -> SlurmError:
     status, kind = seen.status, seen.kind or "an untyped body"
     if status >= 500:
-        return AnswerLost(f"HTTP {status} in place of an answer: {seen.text or 'nothing more'}")
+        return AnswerLost(
+            f"HTTP {status} in place of an answer, which {daemon_behind(seen.path)} had to give: {seen.text or 'nothing more'}"
+        )
     if status < 400:
         what = "JSON that breaks off" if seen.kind == "application/json" else f"{kind} in place of JSON"
         return AnswerLost(f"HTTP {status} with {what}; is there a slurmrestd at slurm.endpoints?")

@@ -131,7 +131,8 @@ class Session:
             if failure.sent:
                 # Raised here, outside of any except block: the library's exception holds the
                 # request and its headers, and must not hang on ours.
-                raise AnswerLost(f"no answer from slurmrestd at {text}")
+                behind = "slurmdbd" if "/slurmdb/" in (prepared.path_url or "") else "slurmctld"
+                raise AnswerLost(f"no answer from slurmrestd, which had to ask {behind}, at {text}")
             failures.append(text)
         raise Unavailable(f"cannot reach slurmrestd at {'; '.join(failures)}")
 
