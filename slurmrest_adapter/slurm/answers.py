@@ -240,10 +240,8 @@ def _redirect(seen: _Seen) -> SlurmError:
 def _no_json(seen: _Seen, ours: Sequence[str]) -> SlurmError:
     status, kind = seen.status, seen.kind or "an untyped body"
     if status >= 500:
-        return AnswerLost(
         said = seen.text or "nothing more"
         return AnswerLost(f"HTTP {status} in place of an answer of {daemon_behind(seen.path)}'s: {said}")
-        )
     if status < 400:
         what = "JSON that breaks off" if seen.kind == "application/json" else f"{kind} in place of JSON"
         return AnswerLost(f"HTTP {status} with {what}; is there a slurmrestd at slurm.endpoints?")
