@@ -37,7 +37,7 @@ from slurmrest_adapter.domain.errors import (
     Unauthorized,
     Unavailable,
 )
-from slurmrest_adapter.slurm.session import AnswerLost
+from slurmrest_adapter.slurm.session import AnswerLost, daemon_behind
 from slurmrest_adapter.slurm.tokens import Secret, TokenSource, expiry
 
 TOKEN_HEADER = "X-SLURM-USER-TOKEN"  # noqa: S105 - the header's name
@@ -210,11 +210,6 @@ def row_error(row: ErrorRow, *, status: int = 200, path: str = "") -> SlurmError
     if number == NO_SUCH_JOB:
         return NotFound(number, words)
     return Rejected(number, words)
-
-
-def daemon_behind(path: str) -> str:
-    """The daemon that slurmrestd has to ask for an answer."""
-    return "slurmdbd" if path.startswith("/slurmdb/") else "slurmctld"
 
 
 def _see(response: requests.Response) -> tuple[_Seen, Envelope | None]:

@@ -131,7 +131,7 @@ class Session:
             if failure.sent:
                 # Raised here, outside of any except block: the library's exception holds the
                 # request and its headers, and must not hang on ours.
-                behind = "slurmdbd" if "/slurmdb/" in (prepared.path_url or "") else "slurmctld"
+                behind = daemon_behind(prepared.path_url)
                 raise AnswerLost(f"no answer from slurmrestd, which had to ask {behind}, at {text}")
             failures.append(text)
         raise Unavailable(f"cannot reach slurmrestd at {'; '.join(failures)}")
@@ -169,6 +169,11 @@ class _Failure:
     words: str
     sent: bool  # something of the request may have reached slurmrestd
     stale: bool = False  # closed before any answer, as happens to an idle connection
+
+
+def daemon_behind(path: str) -> str:
+    """The daemon that slurmrestd has to ask for an answer; an endpoint's own path may come first."""
+    return "slurmdbd" if "/slurmdb/" in path else "slurmctld"
 
 
 def _explain(error: Exception, timeout: tuple[float, float]) -> _Failure:
