@@ -141,7 +141,7 @@ class Gpu(_Section):
 class Plan(_Section):
     """How the plan reaches the node."""
 
-    delivery: Literal["shared"] = "shared"
+    delivery: Literal["shared", "environment"] = "shared"
 
 
 class Images(_Section):

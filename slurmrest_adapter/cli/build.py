@@ -8,6 +8,8 @@ import secrets
 from pathlib import Path
 
 from slurmrest_adapter.config import MapLine, Settings, load
+from slurmrest_adapter.delivery.base import Delivery
+from slurmrest_adapter.delivery.environment import EnvironmentDelivery
 from slurmrest_adapter.delivery.shared import SharedDelivery
 from slurmrest_adapter.domain.errors import ConfigError
 from slurmrest_adapter.identity.base import Owner
@@ -42,7 +44,7 @@ def build(config: Path | None) -> Deps:
     return Deps(
         gateway=gateway_of(settings),
         store=SqliteStore(state / "pods.sqlite3"),
-        delivery=SharedDelivery(settings.shared_dir, settings.shared_dir_on_nodes),
+        delivery=_delivery(settings, settings.shared_dir),
         mapper=MapMapper([_line(line) for line in settings.identity.map], settings.identity.min_uid),
         site=_site(settings, runtime),
         script=runtime.job_script(),
@@ -105,6 +107,11 @@ def _state_dir(path: Path) -> Path:
     if not os.access(path, os.W_OK | os.X_OK):
         raise ConfigError(f"state_dir {path} cannot be written by uid {os.geteuid()}")
     return path
+
+
+def _delivery(settings: Settings, shared: Path) -> Delivery:
+    made = EnvironmentDelivery if settings.plan.delivery == "environment" else SharedDelivery
+    return made(shared, settings.shared_dir_on_nodes)
 
 
 def _line(line: MapLine) -> Line:

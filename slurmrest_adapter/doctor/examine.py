@@ -71,7 +71,10 @@ class Examination:
         wanted = _partitions(settings)
         why = self._slurm(settings, wanted)
         ran = self._jobs(settings, wanted, owners, why)
-        self._add(*findings.of_site(ran, "" if ran else "no node was asked", self._accounting))
+        why_not = "" if ran else "no node was asked"
+        self._add(*findings.of_site(ran, why_not, self._accounting))
+        if settings.plan.delivery == "environment":
+            self._add(findings.of_delivery(ran, why_not))
         return self.checks
 
     def _add(self, *checks: Check) -> None:

@@ -12,6 +12,7 @@ from slurmrest_adapter.doctor.verdict import Check, fail, ok, skip, warn
 from slurmrest_adapter.domain.errors import Rejected
 
 JOB, PLUGINS, REGISTRY, FLAGS = "job", "submit-plugins", "registry", "accounting-flags"
+DELIVERY = "plan-delivery"
 # CPUs are not among them: Slurm rounds them up to whole cores by itself.
 _READ_BACK = ("name", "user", "account", "partition", "comment", "memory_mib", "time_limit_minutes")
 
@@ -132,6 +133,38 @@ def of_site(jobs: Sequence[NodeJob], why_not: str, accounting: bool) -> list[Che
         else:
             checks.append(ok(REGISTRY, f"answers {', '.join(found.node for found in told)}", name))
     return checks
+
+
+def of_delivery(jobs: Sequence[NodeJob], why_not: str) -> Check:
+    """Of a site that sends plans in jobs' environments: whether Slurm's database keeps them.
+
+    Args:
+        why_not: why no node was asked; used where none told.
+    """
+    told = [job.found for job in jobs if isinstance(job.found, Findings)]
+    settings = next((found.settings for found in told if found.settings), None)
+    meaning = "every pod's plan, its secrets too, and shows it to the job's user and to operators"
+    while_known = "slurmctld keeps plans in StateSaveLocation until it forgets the job"
+    advice = "take job_env out of AccountingStoreFlags in slurm.conf, or set plan.delivery: shared"
+    if settings is None:
+        why = why_not or "REST does not tell, and no node had an scontrol that does"
+        return warn(
+            DELIVERY,
+            f"plan.delivery is environment; with AccountingStoreFlags=job_env slurmdbd keeps {meaning} "
+            f"(sacct --env-vars) for as long as it keeps jobs. Whether it does is not known: {why}",
+            f"see scontrol show config; {advice}",
+        )
+    flags = [flag.strip() for flag in settings.get("AccountingStoreFlags", "").lower().split(",")]
+    if "slurmdbd" not in settings.get("AccountingStorageType", "").lower():
+        return ok(DELIVERY, f"plan.delivery is environment; Slurm has no database, {while_known}")
+    if "job_env" in flags:
+        return warn(
+            DELIVERY,
+            f"plan.delivery is environment and AccountingStoreFlags has job_env: slurmdbd keeps {meaning} "
+            "(sacct --env-vars), for as long as it keeps jobs",
+            advice,
+        )
+    return ok(DELIVERY, f"plan.delivery is environment; slurmdbd keeps no job_env, {while_known}")
 
 
 def _flags(told: Sequence[Findings], why_not: str, accounting: bool) -> Check:

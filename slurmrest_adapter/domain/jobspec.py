@@ -2,7 +2,8 @@
 
 A `JobSpec` is what translation makes of a pod and what a binding renders into one API version's
 job description. It is frozen, and holds nothing secret: everything in it may be seen by other
-users of the cluster or end in slurmdbd. What is secret is in the PodPlan.
+users of the cluster or end in slurmdbd. What is secret is in the PodPlan, which a site may choose to
+send in the environment; only what is submitted has it then, never what is kept.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ class JobSpec:
     constraints: str | None = None
     uid: int | None = None
     gid: int | None = None
-    environment: Mapping[str, str] = field(default_factory=dict)
+    environment: Mapping[str, str] = field(default_factory=dict, repr=False)
     working_directory: str = "/"
 
     @property

@@ -8,7 +8,7 @@ import time
 import traceback
 from typing import Any, Callable, Dict, List, Mapping, Optional
 
-from . import gpus, names, plan, sandbox, status, volumes
+from . import carried, gpus, names, plan, sandbox, status, volumes
 from .supervisor import Supervisor
 
 CANNOT = 125  # the runner itself could not do its work
@@ -18,6 +18,11 @@ _SANDBOX = "sandbox"
 def main() -> int:
     """Run the pod of the directory in SRA_POD_DIR; the exit code of the batch process."""
     os.umask(0o077)
+    broken = ""
+    try:
+        text = carried.take()  # before anything that could inherit it is started
+    except (OSError, ValueError) as error:
+        text, broken = b"", str(error)
     pod = os.environ.get("SRA_POD_DIR", "")
     if not pod.startswith("/") or not os.path.isdir(pod):
         print("SRA_POD_DIR does not name a directory on this node", flush=True)
@@ -29,7 +34,9 @@ def main() -> int:
         return 0
     record = status.Status(pod, "", job, "{}.{}.{}".format(*sys.version_info))
     try:
-        pod_plan = plan.load(os.path.join(pod, "plan.json"))
+        if broken:
+            raise plan.PlanError(broken)
+        pod_plan = plan.load(os.path.join(pod, "plan.json")) if text is None else plan.decode(text)
     except plan.PlanError as error:
         return _refuse(record, "plan: {}".format(error))
     record.uid = pod_plan.uid

@@ -112,11 +112,18 @@ def load(path: str) -> Plan:
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
         with os.fdopen(descriptor, "rb") as stream:
-            data = json.loads(stream.read().decode("utf-8"))
+            text = stream.read()
     except OSError as error:
         raise PlanError("plan.json: {}".format(error.strerror))
+    return decode(text)
+
+
+def decode(text: bytes) -> Plan:
+    """Read and check a plan's JSON; raises PlanError."""
+    try:
+        data = json.loads(text.decode("utf-8"))
     except ValueError:
-        raise PlanError("plan.json: not valid JSON")
+        raise PlanError("not valid JSON")
     return parse(data)
 
 

@@ -87,6 +87,16 @@ def test_a_healthy_lab_is_all_green(own: Cli, lab: Lab) -> None:
     assert key.hex() not in json.dumps(told.document)
 
 
+def test_it_says_what_plans_in_the_environment_mean(own: Cli) -> None:
+    told = doctor(own.configure(defaults={"partition": "gpu"}, plan={"delivery": "environment"}))
+    said = next(check for check in told.document["checks"] if check["check"] == "plan-delivery")
+    # The lab's AccountingStoreFlags has job_env, so that tests can find what is kept there.
+    assert said["verdict"] == "warn", told.document
+    assert "job_env" in said["seen"]
+    assert "sacct --env-vars" in said["seen"]
+    assert "plan.delivery: shared" in said["advice"]
+
+
 def test_people_get_a_table(cli: Cli) -> None:
     done = cli("doctor", "--no-jobs")
     assert done.code == 0

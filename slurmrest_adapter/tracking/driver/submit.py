@@ -9,7 +9,7 @@ claim makes it a no-op then.
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from slurmrest_adapter.domain.errors import AdapterError, MaybeAccepted, Rejected, SlurmError, Unavailable
@@ -62,8 +62,9 @@ def submit(deps: Deps, raw: Any, objects: Objects = NONE) -> PodRecord:
         # Written before the call, like an intent: from here on a request may be on its way again.
         _again(deps, record)
     try:
-        deps.delivery.put(directory, made.plan, made.spec.uid, made.spec.gid)
-        ref = ref or _submit(deps, record, made.spec)
+        carried = deps.delivery.put(directory, made.plan, made.spec.uid, made.spec.gid)
+        spec = replace(made.spec, environment={**made.spec.environment, **carried})
+        ref = ref or _submit(deps, record, spec)
     except MaybeAccepted as error:
         deps.store.update(pod.uid, "lost", str(error), error=str(error))
         raise

@@ -195,3 +195,18 @@ def test_the_site(seen: dict[str, Any]) -> None:
     assert of_site({**seen, "settings": {"AccountingStoreFlags": "job_comment_not"}})[flags] == "warn"
     other = {**seen, "node": "n2", "registries": {"registry:5000": "refused"}}
     assert of_site(seen, other)[registry] == "warn"
+
+
+def test_plans_in_the_environment(seen: dict[str, Any]) -> None:
+    def verdict(**settings: str) -> str:
+        return findings.of_delivery([job({**seen, "settings": settings})], "").verdict.value
+
+    database = {"AccountingStorageType": "accounting_storage/slurmdbd"}
+    assert verdict(**database, AccountingStoreFlags="job_comment,job_env") == "warn"
+    assert verdict(**database, AccountingStoreFlags="job_comment") == "ok"
+    assert verdict(**database) == "ok"
+    assert verdict(AccountingStorageType="", AccountingStoreFlags="job_env") == "ok"
+    unknown = findings.of_delivery([], "no job was asked for")
+    assert unknown.verdict.value == "warn"
+    assert "no job was asked for" in unknown.seen
+    assert "job_env" in unknown.seen
