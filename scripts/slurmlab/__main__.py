@@ -111,6 +111,7 @@ def _env(lab: Lab, export: bool) -> int:
         "LAB_REST_SOCKET": str(lab.root) + REST_SOCKETS["slurmrestd-local"],
         "LAB_JWT_KEY": str(lab.jwt_key),
         "LAB_REGISTRY": lab.registry,
+        **({"LAB_SPANK_EVENTS": lab.events_url} if lab.profile.spank else {}),
         "SLURM_LAB": shlex.join([str(wrapper), "--name", lab.name]),
     }
     for key, value in values.items():

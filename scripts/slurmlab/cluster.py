@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..labkit.places import locked, remove_tree
 from ..labkit.processes import check_port, wait_until
 from ..labkit.report import LabError, say
-from . import accounts, images, releases
+from . import accounts, images, releases, spank
 from .daemons import Daemon, Supervisor, clear_run_directories, daemons
 from .furniture import furnish, write_configuration
 from .layout import Lab
@@ -17,6 +17,7 @@ def up(lab: Lab) -> bool:
     with locked(lab.name):
         supervisor = Supervisor(lab)
         if _complete(supervisor):
+            spank.install(lab)  # the sources may have changed meanwhile
             return False
         if supervisor.namespace.init_pid() is None:
             _begin(supervisor)

@@ -6,7 +6,7 @@ import os
 import secrets
 from pathlib import Path
 
-from . import releases, tokens
+from . import releases, spank, tokens
 from .layout import Lab
 from .namespace import passwd_entry
 
@@ -23,6 +23,9 @@ def furnish(lab: Lab) -> None:
     _directories(lab)
     _key(lab.root, "etc/munge/munge.key", "munge", 1024)
     _key(lab.root, "etc/slurm/jwt_hs256.key", "slurm", 32)
+    if lab.profile.spank:
+        _key(lab.root, spank.KEY_FILE.lstrip("/"), "root", 48)
+        spank.install(lab)
     write_configuration(lab)
     _shared(lab)
     _token(lab)

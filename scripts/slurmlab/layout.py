@@ -65,6 +65,15 @@ class Lab:
         return self.port_base + releases.DBD_PORT
 
     @property
+    def events_port(self) -> int:
+        """Where the profile `spank`'s plugin posts its events; nothing of the lab listens there."""
+        return self.port_base + releases.EVENTS_PORT
+
+    @property
+    def events_url(self) -> str:
+        return f"http://127.0.0.1:{self.events_port}/spank/v1/events"
+
+    @property
     def registry_port(self) -> int:
         return self.port_base + releases.REGISTRY_PORT
 

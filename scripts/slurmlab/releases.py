@@ -61,6 +61,8 @@ class Profile:
     port_offset: int = 0
     # The adapter has the token of this one user, whom all pods run as; None: the cluster's key.
     token_of: str | None = None
+    # Our SPANK plugin is built, installed and named in plugstack.conf.
+    spank: bool = False
 
 
 @dataclass(frozen=True)
@@ -111,6 +113,13 @@ PROFILES = {
             port_offset=100,
             token_of="alice",
         ),
+        # Without Alloc a node's prolog runs when the first step comes, and a node without one never has any.
+        Profile(
+            "spank",
+            slurm_conf={"PrologFlags": "Alloc", "SlurmdDebug": "verbose"},
+            port_offset=200,
+            spank=True,
+        ),
     )
 }
 
@@ -128,5 +137,5 @@ USERS = (
 ACCOUNTS = ("physics", "ai")
 
 # Ports, as offsets from the lab's base.
-CTLD_PORT, DBD_PORT, REST_PORT, SLURMD_PORT = 17, 19, 20, 31
+CTLD_PORT, DBD_PORT, REST_PORT, EVENTS_PORT, SLURMD_PORT = 17, 19, 20, 25, 31
 REGISTRY_PORT = -1800
