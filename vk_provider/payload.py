@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Mapping
 from typing import Any
 
+from slurmrest_adapter.domain import expand, subpath
 from slurmrest_adapter.domain.errors import Invalid
 from slurmrest_adapter.domain.resolve import Facts, resolve
 from vk_provider.cache import Pod, names_of, uid_of
@@ -33,7 +34,24 @@ def retrieved_pod_data(api: KubeClient, pod: Pod, facts: Facts) -> dict[str, Any
     except Invalid as error:
         # A key that is not there (yet): the kubelet waits for it as well.
         raise NotYet("CreateContainerConfigError", "Failed", str(error)) from error
-    return {"pod": _with_services(api, resolved), "container": data}
+    complete = _with_services(api, resolved)
+    _check_parts(complete)
+    return {"pod": complete, "container": data}
+
+
+def _check_parts(pod: Pod) -> None:
+    """Raise NotYet for a container that would mount what is no part of a volume: as with the
+    kubelet it waits, since the annotation that its path is made of may change."""
+    for group in ("initContainers", "containers"):
+        for index, container in enumerate(pod["spec"].get(group) or ()):
+            written = ((each["name"], each.get("value") or "") for each in container["env"])
+            env = dict(expand.env(written))
+            for number, mount in enumerate(container.get("volumeMounts") or ()):
+                try:
+                    subpath.of_mount(mount, f"spec.{group}[{index}].volumeMounts[{number}]", env)
+                except Invalid as error:
+                    concerned = frozenset({container["name"]})
+                    raise NotYet("CreateContainerConfigError", "Failed", str(error), concerned) from error
 
 
 def _with_services(api: KubeClient, pod: dict[str, Any]) -> dict[str, Any]:

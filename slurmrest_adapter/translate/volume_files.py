@@ -6,7 +6,6 @@ for pods that no API server has looked at, its validation's (pkg/apis/core/valid
 
 from __future__ import annotations
 
-import posixpath
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +14,7 @@ from slurmrest_adapter.domain import resolve_fields
 from slurmrest_adapter.domain.errors import Invalid, PodError, Unsupported
 from slurmrest_adapter.domain.pod import items, mapping, text
 from slurmrest_adapter.domain.resolve_objects import Objects as Index
+from slurmrest_adapter.domain.subpath import descending
 from slurmrest_adapter.domain.volumes import content
 
 DEFAULT_MODE = 0o644
@@ -215,15 +215,6 @@ def file_path(value: Any, where: str) -> str:
     if len(path.encode()) > _PATH_BYTES or any(len(p.encode()) > _NAME_BYTES for p in path.split("/")):
         raise Invalid(where, f"is longer than {_NAME_BYTES} bytes in a name or {_PATH_BYTES} in all")
     return path
-
-
-def descending(path: str, where: str) -> str:
-    """A path that stays below where it starts, made normal; raises Invalid."""
-    if path.startswith("/"):
-        raise Invalid(where, f"{path!r} must be relative")
-    if ".." in path.split("/"):
-        raise Invalid(where, f"{path!r} must not contain '..'")
-    return posixpath.normpath(path)
 
 
 def mode_of(value: Any, where: str, default: int) -> int:

@@ -9,14 +9,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from slurmrest_adapter.domain import expand, quantities
+from slurmrest_adapter.domain import expand, quantities, subpath
 from slurmrest_adapter.domain.errors import Invalid, Unsupported
 from slurmrest_adapter.domain.pod import ContainerView, PodView, is_label, items, mapping, optional, text
 from slurmrest_adapter.domain.podplan import FilePlan, MountPlan, VolumePlan
 from slurmrest_adapter.domain.resolve_objects import Objects as Index
 from slurmrest_adapter.domain.volumes import Objects
 from slurmrest_adapter.translate.site import Site
-from slurmrest_adapter.translate.volume_files import Maker, descending
+from slurmrest_adapter.translate.volume_files import Maker
 
 _FILES = ("configMap", "secret", "projected", "downwardAPI")
 _ACCOUNT_PATH = "/var/run/secrets/kubernetes.io/serviceaccount"
@@ -170,7 +170,7 @@ def _container(
         path = _mount_path(mount.get("mountPath"), f"{where}.mountPath")
         read_only = mount.get("readOnly") is True
         _check_recursive(mount, read_only, f"{where}.recursiveReadOnly")
-        sub = _sub_path(mount, where, env)
+        sub = _no_return(subpath.of_mount(mount, where, env), f"{where}.subPath")
         if path in mounts:
             raise Invalid(f"{where}.mountPath", f"two volumes are mounted at {path!r}")
         if name in plans:
@@ -179,29 +179,8 @@ def _container(
                     f"{where}.recursiveReadOnly", "mounts inside a directory of the node may differ"
                 )
             read_only = read_only or plans[name].files is not None or _never_written(*volumes[name])
-            mounts[path] = MountPlan(name, path, read_only, "" if sub == "." else sub)
+            mounts[path] = MountPlan(name, path, read_only, sub)
     return tuple(sorted(mounts.values(), key=lambda mount: mount.path.split("/")))
-
-
-def _sub_path(mount: Mapping[str, Any], where: str, env: Mapping[str, str]) -> str:
-    """The part of the volume that is mounted, "" for all of it."""
-    given = {key: optional(mount.get(key), f"{where}.{key}") for key in ("subPath", "subPathExpr")}
-    if all(given.values()):
-        raise Invalid(f"{where}.subPathExpr", "subPath is given too")
-    key = "subPathExpr" if given["subPathExpr"] else "subPath"
-    sub, where = given[key], f"{where}.{key}"
-    if not sub:
-        return ""
-    if key == "subPathExpr":
-        missing = expand.unknown(sub, env)
-        if missing:
-            raise Invalid(where, f"there is no variable {', '.join(missing)} in env")
-        sub = expand.text(sub, env)
-        if "`" in sub:  # what a shell would run; the kubelet refuses it too
-            raise Invalid(where, "holds a backtick")
-        if not sub:
-            raise Invalid(where, "is empty after it is expanded")
-    return _no_return(descending(sub, where), where)
 
 
 def _mount_path(value: Any, where: str) -> str:

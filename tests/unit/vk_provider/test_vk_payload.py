@@ -130,6 +130,34 @@ def test_a_missing_key_is_waited_for_by_its_container(api: FakeKubeApi) -> None:
     assert caught.value.reason == "CreateContainerConfigError"
 
 
+@pytest.mark.parametrize("value", ["/tmp", "..", "`id`", "", "a/../../b"])
+def test_a_container_waits_for_a_part_of_a_volume_that_can_be_mounted(api: FakeKubeApi, value: str) -> None:
+    body = pod(
+        containers=[
+            {"name": "good", "image": "i"},
+            {
+                "name": "c",
+                "image": "i",
+                "env": [{"name": "PART", "value": value}],
+                "volumeMounts": [{"name": "v", "mountPath": "/v", "subPathExpr": "$(PART)"}],
+            },
+        ],
+        volumes=[{"name": "v", "emptyDir": {}}],
+    )
+    client = KubeClient(kubernetes.client.Configuration(host=api.url))
+    with pytest.raises(NotYet, match=r"spec\.containers\[1\]\.volumeMounts\[0\]\.subPathExpr") as caught:
+        retrieved_pod_data(client, body, FACTS)
+    assert caught.value.reason == "CreateContainerConfigError"
+    assert caught.value.containers == {"c"}
+
+
+def test_service_variables_name_a_part_of_a_volume(api: FakeKubeApi) -> None:
+    api.put(f"{NS}/services/db", service("db"))
+    mount = {"name": "v", "mountPath": "/v", "subPathExpr": "$(DB_SERVICE_HOST)"}
+    payload = sent(api, [], volumeMounts=[mount])
+    assert payload["pod"]["spec"]["containers"][0]["volumeMounts"] == [mount]
+
+
 def test_a_missing_service_account_is_waited_for(api: FakeKubeApi) -> None:
     api.delete(f"{NS}/serviceaccounts/default", {})
     with pytest.raises(NotYet, match="serviceaccounts default not found"):
