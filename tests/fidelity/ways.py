@@ -78,6 +78,10 @@ class Way(ABC):
         self.finished(made)
         return self.log(made, container)
 
+    def logged(self, pod: Pod, text: str, container: str | None = None) -> None:
+        """Wait until a container that runs has written exactly this."""
+        self.until(pod, lambda _: self.log(pod, container) == text)
+
     def make(self, *objects: Pod) -> None:
         """Create objects."""
         for each in objects:
