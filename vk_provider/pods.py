@@ -17,7 +17,7 @@ import structlog
 
 from slurmrest_adapter.domain.errors import PodError
 from slurmrest_adapter.domain.resolve import Facts
-from vk_provider import kube, status
+from vk_provider import deadline, kube, status
 from vk_provider.cache import Pod, PodCache, is_deleting, names_of, uid_of
 from vk_provider.events import EventRecorder
 from vk_provider.kube import KubeClient, pod_path
@@ -96,9 +96,26 @@ class PodController:
         except SidecarUnreachable:
             self._events.record(pod, "Warning", "SidecarUnreachable", "the sidecar cannot be asked", one=True)
             raise
-        if tracked.entry is not None:
-            self._mirror(pod, tracked, tracked.entry)
-        return None
+        return None if tracked.entry is None else self._follow(pod, tracked, tracked.entry)
+
+    def _follow(self, pod: Pod, tracked: Tracked, entry: Mapping[str, Any]) -> float | None:
+        """Mirror what the sidecar said, and end a job whose pod is over its deadline."""
+        left = None if status.has_ended(entry) else deadline.seconds_left(pod, entry, time.time())
+        overdue = left is not None and left <= 0
+        self._mirror(pod, tracked, entry, overdue)
+        if overdue and self._end_job(pod, tracked):
+            self._events.record(pod, "Normal", deadline.REASON, deadline.MESSAGE)
+        return DELETE_AGAIN_S if overdue else left
+
+    def _end_job(self, pod: Pod, tracked: Tracked) -> bool:
+        """Ask for the job's end, again after a while; answers whether it was asked the first time."""
+        now, before = self._clock(), tracked.delete_sent_at
+        if before and now - before <= DELETE_AGAIN_S:
+            return False
+        self._sidecar.delete(pod)
+        tracked.delete_sent_at = now
+        self._poll_soon()
+        return not before
 
     def _has_job(self, pod: Pod, tracked: Tracked) -> bool:
         """Was the pod submitted before this process started?"""
@@ -142,9 +159,9 @@ class PodController:
         if job and _job_id(pod) != job:
             self._patch(pod, {"metadata": {"uid": uid_of(pod), "annotations": {JOB_ID: job}}})
 
-    def _mirror(self, pod: Pod, tracked: Tracked, entry: Mapping[str, Any]) -> None:
+    def _mirror(self, pod: Pod, tracked: Tracked, entry: Mapping[str, Any], overdue: bool = False) -> None:
         before = status.waiting_words(pod.get("status") or {})
-        new = status.mirrored(pod, entry, self._place(pod))
+        new = status.mirrored(pod, entry, self._place(pod), overdue)
         self._annotate(pod, str(entry.get("JID") or ""))
         wrote = self._write(pod, tracked, new)
         words = status.waiting_words(new)
@@ -153,19 +170,14 @@ class PodController:
 
     def _delete(self, pod: Pod, tracked: Tracked) -> float | None:
         """The pod's end: the job's end first, then the last status, then the final DELETE."""
-        now = self._clock()
-        if not tracked.delete_sent_at or now - tracked.delete_sent_at > DELETE_AGAIN_S:
-            try:
-                self._sidecar.delete(pod)
-            except (SidecarUnreachable, SidecarRefused) as why:
-                if not _left_nothing(pod):
-                    if isinstance(why, SidecarRefused):
-                        raise SidecarUnreachable(f"POST /delete: {why}") from why
-                    raise
-            if not tracked.delete_sent_at and (tracked.submitted or _job_id(pod)):
+        try:
+            if self._end_job(pod, tracked) and (tracked.submitted or _job_id(pod)):
                 self._events.record(pod, "Normal", "Killing", "the Slurm job is being ended")
-            tracked.delete_sent_at = now
-            self._poll_soon()
+        except (SidecarUnreachable, SidecarRefused) as why:
+            if not _left_nothing(pod):
+                if isinstance(why, SidecarRefused):
+                    raise SidecarUnreachable(f"POST /delete: {why}") from why
+                raise
         if _left_nothing(pod):
             self._finish(pod, tracked)
             return None

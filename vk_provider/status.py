@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from vk_provider import containers
+from vk_provider import containers, deadline
 from vk_provider.cache import Pod
 from vk_provider.containers import Status, exit_code, state_of
 
@@ -52,11 +52,12 @@ def has_ended(entry: Mapping[str, Any] | None) -> bool:
     return bool(told) and all(state_of(each) == "terminated" for each in told)
 
 
-def mirrored(pod: Pod, entry: Mapping[str, Any], place: Place) -> dict[str, Any]:
+def mirrored(pod: Pod, entry: Mapping[str, Any], place: Place, overdue: bool = False) -> dict[str, Any]:
     """The pod's status with what the sidecar says (an entry of its answer to /status).
 
     Beside interLink's fields an entry may have the pod's own ``phase``, ``reason``, ``message``
-    and ``conditions`` (of types that are not ours).
+    and ``conditions`` (of types that are not ours). A pod that is overdue, now or when its status
+    was last written, has failed by that, however its containers end.
     """
     spec, old = pod.get("spec") or {}, pod.get("status") or {}
     if is_finished(pod):
@@ -72,6 +73,9 @@ def mirrored(pod: Pod, entry: Mapping[str, Any], place: Place) -> dict[str, Any]
         phase = told
     extra = [c for c in entry.get("conditions") or () if isinstance(c, Mapping) and c.get("type")]
     words = {key: str(entry[key]) for key in ("reason", "message") if entry.get(key)}
+    if overdue or old.get("reason") == deadline.REASON:
+        words = {"reason": deadline.REASON, "message": deadline.MESSAGE}
+        phase = "Failed" if phase in FINISHED else phase
     return _status(pod, place, phase, inits, apps, words, extra)
 
 
@@ -130,10 +134,9 @@ def waiting_words(status: Mapping[str, Any]) -> str:
 
 def _merged(spec: Mapping[str, Any], group: str, old: Any, told: Any, ended: bool) -> list[Status]:
     before = {each["name"]: each for each in old or ()}
-    inits = bool(spec.get("initContainers"))
     said = {each.get("name"): each for each in told or () if isinstance(each, Mapping)}
     return [
-        _one(each, before.get(each.get("name")), said.get(each.get("name")), ended, group, inits)
+        _one(each, before.get(each.get("name")), said.get(each.get("name")), ended, group, spec)
         for each in spec.get(group) or ()
     ]
 
@@ -144,8 +147,9 @@ def _one(
     told: Mapping[str, Any] | None,
     ended: bool,
     group: str,
-    has_inits: bool,
+    pods: Mapping[str, Any],
 ) -> Status:
+    has_inits = bool(pods.get("initContainers"))
     if told is None:
         if old is not None and (not ended or state_of(old) == "terminated"):
             return dict(old)
@@ -160,11 +164,23 @@ def _one(
     if old is None or state_of(old) != "terminated":
         return new
     restarted = new["restartCount"] > int(old.get("restartCount") or 0)
-    return (
-        new
-        if restarted or (state_of(new) == "terminated" and exit_code(old) == exit_code(new))
-        else dict(old)
-    )
+    same_end = state_of(new) == "terminated" and exit_code(old) == exit_code(new)
+    waits = not ended and _is_between_runs(new, old) and _may_restart(spec, group, pods, old)
+    return new if restarted or same_end or waits else dict(old)
+
+
+def _is_between_runs(new: Status, old: Status) -> bool:
+    """Does the container wait for its next start, its last run the one that is known?"""
+    last = new["lastState"].get("terminated")
+    return state_of(new) == "waiting" and last is not None and last["exitCode"] == exit_code(old)
+
+
+def _may_restart(spec: Mapping[str, Any], group: str, pods: Mapping[str, Any], old: Status) -> bool:
+    """Does the restart policy start a container again that ended like that?"""
+    policy = spec.get("restartPolicy") or pods.get("restartPolicy") or "Always"
+    if group == "initContainers" and policy == "Always" and not _is_sidecar(spec):
+        policy = "OnFailure"  # one that succeeded is done
+    return bool(policy == "Always" or (policy == "OnFailure" and exit_code(old) != 0))
 
 
 def _is_sidecar(spec: Mapping[str, Any]) -> bool:

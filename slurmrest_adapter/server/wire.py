@@ -76,6 +76,8 @@ def status(record: PodRecord, pod: PodStatus) -> dict[str, Any]:
         "gpus": list(pod.gpus),
         "startTime": pod.start_time,
         "conditions": list(pod.conditions),
+        # The deadline that the job keeps: a later one of the pod is not known to it.
+        "activeDeadlineSeconds": record.skeleton.get("deadline"),
     }
 
 

@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from slurmrest_adapter.domain.quantities import parse
 from slurmrest_adapter.domain.resolve import Facts
 from tests.fidelity.site import Site
 from tests.fidelity.specs import Pod, ended, phase
@@ -81,6 +82,11 @@ class Way(ABC):
     def logged(self, pod: Pod, text: str, container: str | None = None) -> None:
         """Wait until a container that runs has written exactly this."""
         self.until(pod, lambda _: self.log(pod, container) == text)
+
+    def allocatable(self, resource: str) -> int:
+        """What pods may have of the node: CPUs, or bytes of memory."""
+        node = self.site.api.json("GET", f"/api/v1/nodes/{self.site.node}")
+        return int(parse(node["status"]["allocatable"][resource], resource))
 
     def make(self, *objects: Pod) -> None:
         """Create objects."""

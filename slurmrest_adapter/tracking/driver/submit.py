@@ -112,6 +112,7 @@ def _record(deps: Deps, pod: PodView, made: Translated, directory: str) -> PodRe
                 for c in pod.containers()
             ],
             "notes": list(made.notes),
+            "deadline": made.plan.deadline_seconds,
         },
         directory=directory,
         created=deps.clock(),

@@ -221,6 +221,26 @@ def test_a_pod_deleted_while_the_sidecar_is_away_stays_until_it_is_back(world: W
     assert job.deleting
 
 
+def test_a_deadline_set_on_a_running_pod_ends_it(world: World) -> None:
+    world.start()
+    world.sidecar.hold = True
+    job = world.run()
+    found = world.api.pod("p") or {}
+    world.api.put(f"{PATH}/pods/p", {**found, "spec": {**found["spec"], "activeDeadlineSeconds": 1}})
+    until(lambda: job.deleting)
+    assert not found["metadata"].get("deletionTimestamp")
+    until(lambda: world.api.events("DeadlineExceeded"))
+    assert world.phase() == "Running", "the job still runs"
+    world.stop()
+    world.sidecar.end(job)
+    world.start()
+    until(lambda: world.phase() == "Failed")
+    status = (world.api.pod("p") or {})["status"]
+    assert status["reason"] == "DeadlineExceeded"
+    assert status["containerStatuses"][0]["state"]["terminated"]["exitCode"] == 0
+    assert len(world.sidecar.deleted) == 1
+
+
 def test_a_pod_removed_by_force_ends_its_job(world: World) -> None:
     world.start()
     job = world.run()

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from vk_provider import status
 from vk_provider.containers import time_of
+from vk_provider.deadline import seconds_left
 from vk_provider.status import Place, changes, has_ended, held_back, mirrored
 
 T0, T1 = "2026-11-30T10:00:00Z", "2026-11-30T10:00:05Z"
@@ -37,7 +40,11 @@ def pod(apps: int = 1, inits: int = 0, **known: Any) -> dict[str, Any]:
     def containers(prefix: str, count: int) -> list[dict[str, Any]]:
         return [{"name": f"{prefix}{'abcdef'[n]}", "image": "busybox"} for n in range(count)]
 
-    spec = {"containers": containers("", apps), "initContainers": containers("i", inits)}
+    spec = {
+        "restartPolicy": "Never",
+        "containers": containers("", apps),
+        "initContainers": containers("i", inits),
+    }
     return {"metadata": {"uid": "u"}, "spec": spec, "status": known}
 
 
@@ -127,6 +134,72 @@ def test_a_waiting_message_that_goes_away_is_taken_away() -> None:
     body = pod(reason="Old", message="old", phase="Pending")
     patch = changes(body["status"], mirrored(body, told(RUNNING), at(T0)))
     assert (patch["reason"], patch["message"]) == (None, None)
+
+
+def between_runs(code: int) -> dict[str, Any]:
+    """An answer: the container ended with `code` and waits for its next start."""
+    entry = told({"waiting": {"reason": "CrashLoopBackOff"}}, phase="Running")
+    entry["containers"][0]["lastState"] = ended(code)
+    return entry
+
+
+@pytest.mark.parametrize(
+    ("policy", "code", "waits"),
+    [
+        ("Always", 0, True),
+        ("Always", 1, True),
+        ("OnFailure", 1, True),
+        ("OnFailure", 0, False),
+        ("Never", 1, False),
+    ],
+)
+def test_a_container_that_waits_for_its_next_start(policy: str, code: int, waits: bool) -> None:
+    body = pod()
+    body["spec"]["restartPolicy"] = policy
+    body["status"] = mirrored(body, told(ended(code), phase="Running"), at(T0))
+    state = mirrored(body, between_runs(code), at(T1))["containerStatuses"][0]["state"]
+    assert list(state) == ["waiting" if waits else "terminated"]
+    # The word about another end than the one that is known is an old one.
+    state = mirrored(body, between_runs(code + 1), at(T1))["containerStatuses"][0]["state"]
+    assert list(state) == ["terminated"]
+
+
+@pytest.mark.parametrize(("own", "code", "waits"), [("Always", 0, True), (None, 0, False), (None, 1, True)])
+def test_an_init_container_that_waits_for_its_next_start(own: str | None, code: int, waits: bool) -> None:
+    body = pod(1, 1)
+    body["spec"]["restartPolicy"] = "Always"
+    if own:
+        body["spec"]["initContainers"][0]["restartPolicy"] = own
+    body["status"] = mirrored(body, told(WAITING, inits=(ended(code),), phase="Pending"), at(T0))
+    entry = told(WAITING, inits=({"waiting": {"reason": "CrashLoopBackOff"}},), phase="Pending")
+    entry["initContainers"][0]["lastState"] = ended(code)
+    state = mirrored(body, entry, at(T1))["initContainerStatuses"][0]["state"]
+    assert list(state) == ["waiting" if waits else "terminated"]
+
+
+def test_an_overdue_pod_fails_however_its_containers_end() -> None:
+    body = pod()
+    body["status"] = mirrored(body, told(RUNNING, message="runs"), at(T0), overdue=True)
+    assert (body["status"]["phase"], body["status"]["reason"]) == ("Running", "DeadlineExceeded")
+    # A provider that was started anew knows it from the pod.
+    done = mirrored(body, told(ended(), phase="Succeeded"), at(T1))
+    assert (done["phase"], done["reason"]) == ("Failed", "DeadlineExceeded")
+    assert done["containerStatuses"][0]["state"]["terminated"]["exitCode"] == 0
+
+
+def test_a_deadline_is_kept_here_only_if_the_job_does_not() -> None:
+    body = pod()
+    began = datetime.fromisoformat(T0).timestamp()
+    entry = told(RUNNING, startTime=T0)
+    assert seconds_left(body, entry, began) is None
+    body["spec"]["activeDeadlineSeconds"] = 30
+    assert seconds_left(body, entry, began + 10) == 20
+    assert seconds_left(body, {**entry, "activeDeadlineSeconds": 60}, began + 31) == -1
+    assert seconds_left(body, {**entry, "activeDeadlineSeconds": 30}, began + 99) is None
+    assert seconds_left(body, told(WAITING, startTime=""), began + 99) is None, "it waits in the queue"
+    # A plugin that does not tell the job's start.
+    body["status"] = {"phase": "Running", "startTime": T0}
+    assert seconds_left(body, told(RUNNING), began + 10) == 20
 
 
 def test_held_back_names_the_containers_concerned() -> None:
