@@ -49,9 +49,19 @@ def _endpoint(value: str) -> str:
     return value.rstrip("/")
 
 
+_EVENTS = re.compile(r"http://(\[[0-9A-Fa-f:.]+\]|[^/\s:\[\]]+):[1-9]\d{0,4}/[!-~]+|unix:///[!-~]+")
+
+
+def _events_address(value: str) -> str:
+    if not _EVENTS.fullmatch(value) or "?" in value or "#" in value:
+        raise ValueError("the address of events is http://HOST:PORT/PATH or unix:///PATH")
+    return value
+
+
 Seconds = Annotated[int, BeforeValidator(_seconds)]
 Memory = Annotated[str, AfterValidator(_memory)]
 Endpoint = Annotated[str, AfterValidator(_endpoint)]
+EventsAddress = Annotated[str, AfterValidator(_events_address)]
 
 
 class _Loader(yaml.SafeLoader):
@@ -96,6 +106,7 @@ class Slurm(_Section):
     service_user: str | None = None
     timeouts: Timeouts = Timeouts()
     pool: int = Field(default=8, ge=1, le=64)
+    poll_s: float = Field(default=1, ge=0.1, le=300)
 
 
 class MapLine(_Section):
@@ -186,10 +197,10 @@ class Volumes(_Section):
 
 
 class Spank(_Section):
-    """The SPANK plugin's reports."""
+    """The SPANK plugin's reports: the same address and key as in plugstack.conf."""
 
     enabled: bool = False
-    events: str | None = None
+    events: EventsAddress | None = None
     key_file: Path | None = None
 
 

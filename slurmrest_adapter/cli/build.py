@@ -18,6 +18,7 @@ from slurmrest_adapter.runtimes.apptainer import ApptainerRuntime
 from slurmrest_adapter.runtimes.base import Runtime
 from slurmrest_adapter.slurm.build import TokenSettings, build_gateway
 from slurmrest_adapter.slurm.gateway import Gateway
+from slurmrest_adapter.store.events import SqliteEvents
 from slurmrest_adapter.store.sqlite import SqliteStore
 from slurmrest_adapter.tracking.driver.deps import Deps
 from slurmrest_adapter.translate.site import Site
@@ -44,6 +45,7 @@ def build(config: Path | None) -> Deps:
     return Deps(
         gateway=gateway_of(settings),
         store=SqliteStore(state / "pods.sqlite3"),
+        events=SqliteEvents(state / "events.sqlite3") if settings.spank.enabled else None,
         delivery=_delivery(settings, settings.shared_dir),
         mapper=MapMapper([_line(line) for line in settings.identity.map], settings.identity.min_uid),
         site=_site(settings, runtime),
@@ -136,4 +138,5 @@ def _site(settings: Settings, runtime: Runtime) -> Site:
         runtime=runtime.plan_section(),
         backoff_base_seconds=settings.podrunner.backoff_base_s,
         max_idle_seconds=settings.gpu.max_idle,
+        spank=settings.spank.enabled,
     )

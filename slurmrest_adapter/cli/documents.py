@@ -19,7 +19,7 @@ ERROR = "slurmrest-adapter/error/v1"
 
 _USAGE = (
     "source", "elapsed_seconds", "wait_seconds", "gpus", "gpu_seconds", "cpus", "cpu_seconds",
-    "cpu_used_seconds", "memory_mib", "max_rss_mib", "energy_joules",
+    "cpu_used_seconds", "memory_mib", "max_rss_mib", "energy_joules", "from_events",
 )  # fmt: skip
 
 
@@ -80,10 +80,29 @@ def _job(seen: Seen) -> dict[str, Any] | None:
         "exitCode": {"returnCode": code.get("return_code"), "signal": code.get("signal")},
         "node": seen.status.node or None,
         "gpus": list(seen.status.gpus),
+        "gpusFrom": seen.status.gpus_from or None,
         "restarts": record.restart_count,
         "submitTime": rfc3339(job.get("submit_time")) or None,
         "startTime": seen.status.start_time or None,
+        "startFrom": seen.status.start_from or None,
         "endTime": (rfc3339(job.get("end_time")) or None) if seen.standing.ended else None,
+        "events": _events(seen),
+    }
+
+
+def _events(seen: Seen) -> dict[str, Any] | None:
+    """What the node told by SPANK events."""
+    told = seen.observed
+    if not told.events:
+        return None
+    return {
+        "node": told.node,
+        "startedAt": rfc3339(told.started) or None,
+        "endedAt": rfc3339(told.ended) or None,
+        "gpus": None if told.gpus is None else list(told.gpus),
+        "cpuSeconds": told.cpu_s,
+        "peakMib": None if told.peak_bytes is None else -(-told.peak_bytes // 2**20),
+        "count": told.events,
     }
 
 

@@ -110,10 +110,7 @@ def _progress(seen: Seen) -> str:
     status = seen.status
     # The notes at the message's end were said when it was submitted.
     notes = "".join(f"; {note}" for note in seen.record.skeleton.get("notes", ()))
-    text = f"{status.phase}: {status.message.removesuffix(notes)}"
-    if status.phase == "Running" and seen.record.spec.get("gpus"):
-        text += f", GPUs {show.indices(status.gpus)}"
-    return text
+    return f"{status.phase}: {status.message.removesuffix(notes)}"
 
 
 def _show(deps: Deps, seen: Seen, output: str) -> None:

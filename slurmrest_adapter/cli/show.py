@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from slurmrest_adapter.domain import readback
+from slurmrest_adapter.domain.spank import Observed
 from slurmrest_adapter.domain.usage import Usage
 from slurmrest_adapter.store.base import StoryLine
 from slurmrest_adapter.tracking.driver.follow import Seen
@@ -72,6 +73,8 @@ def pod(seen: Seen, story: Sequence[StoryLine] = (), stderr: bool = False) -> No
         out.print(f"  Slurm warns: {warning}", markup=False)
     if changed := readback.words(record.changed or ()):
         out.print(f"  the site set {changed}", markup=False)
+    if seen.observed.events:
+        out.print("  " + told_by_node(seen.observed), markup=False)
     out.print(_containers(seen))
     if record.usage:
         known = {key: value for key, value in record.usage.items() if key in Usage.__dataclass_fields__}
@@ -83,6 +86,17 @@ def pod(seen: Seen, story: Sequence[StoryLine] = (), stderr: bool = False) -> No
 def indices(gpus: Sequence[Any]) -> str:
     """GPU indices for people: ``0,1``, ``-`` without any."""
     return ",".join(str(index) for index in gpus) or "-"
+
+
+def told_by_node(seen: Observed) -> str:
+    """What SPANK events say, in one line."""
+    parts = [f"node {seen.node} told"]
+    parts += [f"start {rfc3339(seen.started)}"] if seen.started else []
+    parts += [f"end {rfc3339(seen.ended)}"] if seen.ended else []
+    parts += [f"GPUs {indices(seen.gpus)}"] if seen.gpus else []
+    parts += [f"{seen.cpu_s:.1f} CPU-seconds used"] if seen.cpu_s is not None else []
+    parts += [f"peak {-(-seen.peak_bytes // 2**20)} MiB"] if seen.peak_bytes is not None else []
+    return ", ".join(parts) + f" ({seen.events} SPANK events)"
 
 
 def _table() -> Table:

@@ -45,7 +45,8 @@ class JobSpec:
         dependency: complete dependency string, ours first.
         requeue: may Slurm start the job again by itself.
         constraints: node features, Slurm's expression.
-        environment: nothing of the pod: only what the runner needs to start.
+        environment: nothing of the pod but its UID: what the runner needs to start, and options of SPANK
+            plugins (`domain.spank`), which a binding sends to prolog and epilog too.
         working_directory: must exist on the node and says nothing about the pod.
     """
 

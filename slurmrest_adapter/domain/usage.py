@@ -2,16 +2,20 @@
 
 slurmdbd's record is the account that counts. Where there is none (no slurmdbd, or it cannot be
 asked) the same numbers are taken from what was observed, and the record says so: `source` is
-``slurmdbd`` or ``observed``, never a guess that looks like an account.
+``slurmdbd`` or ``observed``, never a guess that looks like an account. What neither counted, and
+the node's kernel told by SPANK events, is named in `from_events`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from slurmrest_adapter.domain.gres import gpus_held
 from slurmrest_adapter.domain.jobs import AccountingRecord, JobInfo
+from slurmrest_adapter.domain.spank import NOTHING, Observed
+
+_MIB = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +32,7 @@ class Usage:
         memory_mib: MiB allotted.
         max_rss_mib: the largest task's peak, as the site's sampling saw it; None when nobody did.
         energy_joules: None where the site does not measure it.
+        from_events: fields that SPANK events gave because the source had none.
     """
 
     source: str
@@ -41,6 +46,7 @@ class Usage:
     cpu_used_seconds: float | None = None
     max_rss_mib: int | None = None
     energy_joules: int | None = None
+    from_events: Sequence[str] = ()
 
     def words(self) -> str:
         """One line for people."""
@@ -51,12 +57,13 @@ class Usage:
         parts.append(f"{self.elapsed_seconds} s elapsed")
         if self.wait_seconds is not None:
             parts.append(f"{self.wait_seconds} s queued")
-        return ", ".join(parts) + f" ({self.source})"
+        also = f"; {', '.join(self.from_events)} by SPANK events" if self.from_events else ""
+        return ", ".join(parts) + f" ({self.source}{also})"
 
 
-def from_record(record: AccountingRecord) -> Usage:
-    """Usage from slurmdbd's record."""
-    return _usage(
+def from_record(record: AccountingRecord, seen: Observed = NOTHING) -> Usage:
+    """Usage from slurmdbd's record; what it has none of from the events."""
+    found = _usage(
         "slurmdbd",
         record.elapsed_seconds,
         record.submit_time,
@@ -66,9 +73,10 @@ def from_record(record: AccountingRecord) -> Usage:
         max_rss_mib=record.max_rss_mib,
         energy_joules=record.energy_joules,
     )
+    return _filled(found, seen)
 
 
-def from_job(job: JobInfo) -> Usage:
+def from_job(job: JobInfo, seen: Observed = NOTHING) -> Usage:
     """Usage from the job as it was last seen, for sites whose slurmdbd cannot be asked."""
     elapsed = 0
     if job.start_time and job.end_time:
@@ -77,7 +85,17 @@ def from_job(job: JobInfo) -> Usage:
     if not any(name == "gres/gpu" or name.startswith("gres/gpu:") for name in allocated):
         # A site that does not account GPUs (AccountingStorageTRES) shows them in gres_detail alone.
         allocated["gres/gpu"] = gpus_held(job.gres)
-    return _usage("observed", elapsed, job.submit_time, job.start_time, allocated)
+    return _filled(_usage("observed", elapsed, job.submit_time, job.start_time, allocated), seen)
+
+
+def _filled(found: Usage, seen: Observed) -> Usage:
+    """With what the node's kernel counted where nobody else did; 0 CPU-seconds is nobody's count."""
+    told: dict[str, float | int] = {}
+    if not found.cpu_used_seconds and seen.cpu_s:
+        told["cpu_used_seconds"] = seen.cpu_s
+    if found.max_rss_mib is None and seen.peak_bytes is not None:
+        told["max_rss_mib"] = -(-seen.peak_bytes // _MIB)
+    return replace(found, **told, from_events=tuple(told)) if told else found  # type: ignore[arg-type]
 
 
 def tres(text: str) -> dict[str, int]:

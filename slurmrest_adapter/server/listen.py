@@ -1,4 +1,4 @@
-"""Where the plugin API listens: a unix socket that knows its peers, or TCP with a bearer token."""
+"""Where serve listens: a unix socket that knows its peers, or TCP with a bearer token."""
 
 from __future__ import annotations
 
@@ -23,12 +23,16 @@ from slurmrest_adapter.domain.errors import ConfigError
 log = structlog.get_logger(__name__)
 
 DEFAULT_PORT = 4001
+PLUGIN = "listen.plugin"
 _PEER = struct.Struct("3i")  # pid, uid, gid (unix(7), SO_PEERCRED)
 _ENDING = (signal.SIGTERM, signal.SIGINT)
 
 
-def split(address: str) -> SplitResult:
+def split(address: str, key: str = PLUGIN) -> SplitResult:
     """The address taken apart.
+
+    Args:
+        key: the configuration's key, for errors.
 
     Raises:
         ConfigError: it is neither ``unix:///path`` nor ``http://HOST[:PORT]``.
@@ -38,44 +42,45 @@ def split(address: str) -> SplitResult:
         good = url.path.startswith("/") if url.scheme == "unix" else url.scheme == "http" and url.hostname
         _ = url.port  # raises where it is no number
     except ValueError as error:
-        raise ConfigError(f"listen.plugin: {address!r}: {error}") from error
+        raise ConfigError(f"{key}: {address!r}: {error}") from error
     if not good:
-        raise ConfigError(f"listen.plugin: {address!r} is neither unix:///path nor http://HOST:PORT")
+        raise ConfigError(f"{key}: {address!r} is neither unix:///path nor http://HOST:PORT")
     return url
 
 
-def bind(address: str, allowed_uids: Collection[int]) -> socket.socket:
+def bind(address: str, allowed_uids: Collection[int], key: str = PLUGIN) -> socket.socket:
     """A listening socket.
 
     Args:
         address: ``unix:///path``, or ``http://HOST[:PORT]`` (port 4001 by default).
         allowed_uids: who may connect to a unix socket; everybody can reach one that others than
             root may use, so each peer is checked when it connects.
+        key: the configuration's key, for errors.
 
     Raises:
         ConfigError: the address cannot be used.
     """
-    url = split(address)
+    url = split(address, key)
     try:
         if url.scheme == "unix":
-            return _bind_unix(Path(url.path), allowed_uids)
+            return _bind_unix(Path(url.path), allowed_uids, key)
         family = socket.AF_INET6 if ":" in (url.hostname or "") else socket.AF_INET
         listening = socket.socket(family, socket.SOCK_STREAM)
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind((url.hostname, DEFAULT_PORT if url.port is None else url.port))
         return listening
     except (OSError, ValueError) as error:
-        raise ConfigError(f"listen.plugin: cannot listen on {address}: {error}") from error
+        raise ConfigError(f"{key}: cannot listen on {address}: {error}") from error
 
 
-def _bind_unix(path: Path, allowed_uids: Collection[int]) -> socket.socket:
+def _bind_unix(path: Path, allowed_uids: Collection[int], key: str) -> socket.socket:
     path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
     if path.exists() or path.is_symlink():
         if not stat.S_ISSOCK(path.lstat().st_mode):
-            raise ConfigError(f"listen.plugin: {path} exists and is no socket")
+            raise ConfigError(f"{key}: {path} exists and is no socket")
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
             if probe.connect_ex(str(path)) == 0:
-                raise ConfigError(f"listen.plugin: another process listens on {path}")
+                raise ConfigError(f"{key}: another process listens on {path}")
         path.unlink()
     listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     before = os.umask(0o177)

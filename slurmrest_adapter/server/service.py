@@ -15,6 +15,7 @@ from slurmrest_adapter.server.logstream import stream
 from slurmrest_adapter.store.base import PodRecord
 from slurmrest_adapter.tracking.driver.delete import ask
 from slurmrest_adapter.tracking.driver.deps import Deps
+from slurmrest_adapter.tracking.driver.events import Intake
 from slurmrest_adapter.tracking.driver.loop import Loop
 from slurmrest_adapter.tracking.driver.submit import submit
 
@@ -37,12 +38,14 @@ class Service:
         deps: the driver's surroundings.
         loop: follows the pods; its memory answers ``/status``.
         health: its memory answers the ping.
+        intake: counts SPANK events; None where the site has no plugin.
     """
 
-    def __init__(self, deps: Deps, loop: Loop, health: HealthWatch) -> None:
+    def __init__(self, deps: Deps, loop: Loop, health: HealthWatch, intake: Intake | None = None) -> None:
         self._deps = deps
         self._loop = loop
         self._health = health
+        self._intake = intake
         self._creating = tuple(threading.Lock() for _ in range(256))
 
     def create(self, body: Any) -> dict[str, str]:
@@ -99,7 +102,8 @@ class Service:
         }
 
     def system_info(self) -> dict[str, Any]:
-        """``/system-info``, as interLink's Slurm plugin has it."""
+        """``/system-info``, as interLink's Slurm plugin has it; with ``spank_events`` counted by what
+        became of them, where they are taken."""
         health = self._health.now
         return {
             "status": "ok" if health.connected else "degraded",
@@ -107,6 +111,7 @@ class Service:
             "slurm_connected": health.connected,
             "message": health.error,
             "cluster": self._deps.site.cluster,
+            **({"spank_events": dict(self._intake.counters())} if self._intake is not None else {}),
         }
 
     def ready(self) -> str:

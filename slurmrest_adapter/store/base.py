@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Protocol
+
+from slurmrest_adapter.domain.spank import SpankEvent
 
 
 class Stage(StrEnum):
@@ -97,4 +99,48 @@ class Store(Protocol):
 
     def story(self, uid: str) -> list[StoryLine]:
         """A pod's story, oldest line first."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class NodeEvents:
+    """What a node has sent: how many events, when the last one came (POSIX seconds by our clock),
+    and how many its spool had no room for."""
+
+    events: int
+    last: float
+    dropped: int
+
+
+class EventStore(Protocol):
+    """Keeps SPANK events. What a call wrote outlives the process, though perhaps no power cut."""
+
+    def add(
+        self,
+        events: Sequence[tuple[SpankEvent, bytes]],
+        heard: Sequence[SpankEvent],
+        counts: Mapping[str, int],
+    ) -> list[bool]:
+        """Keep events with their text, in one transaction; False for each that is there already.
+
+        Args:
+            heard: signed events of our cluster, kept or not: their nodes have been heard of.
+            counts: added to the counters, as are ``taken`` and ``duplicate`` for the events.
+        """
+        ...
+
+    def of_job(self, job_id: int) -> list[SpankEvent]:
+        """Every event of a job id, whichever run it is of; see `domain.spank.observed`."""
+        ...
+
+    def counters(self) -> Mapping[str, int]:
+        """What was counted since the store was made."""
+        ...
+
+    def nodes(self) -> Mapping[str, NodeEvents]:
+        """Every node that has been heard of within the retention."""
+        ...
+
+    def forget(self, before: float) -> None:
+        """Drop what is older, POSIX seconds."""
         ...

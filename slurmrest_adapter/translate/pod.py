@@ -6,7 +6,7 @@ import math
 import posixpath
 from dataclasses import dataclass
 
-from slurmrest_adapter.domain import expand, images
+from slurmrest_adapter.domain import expand, images, spank
 from slurmrest_adapter.domain.errors import Invalid
 from slurmrest_adapter.domain.identity import PodIdentity, sign
 from slurmrest_adapter.domain.jobspec import JobSpec
@@ -16,8 +16,8 @@ from slurmrest_adapter.domain.volumes import NONE, Objects
 from slurmrest_adapter.translate import fields, network, resources, volumes
 from slurmrest_adapter.translate.site import Site
 
-# Where the runner finds its directory on the node. The value is the only thing in the job's
-# environment that is not the same for every pod, and other users cannot see that field.
+# Where the runner finds its directory on the node. Beside the pod's UID for the SPANK plugin the value
+# is the only thing in the job's environment that differs from pod to pod; other users cannot see it.
 DIRECTORY_VARIABLE = "SRA_POD_DIR"
 # Nothing is inherited by a job that comes by REST, so the runner's own needs are spelled out.
 PATH = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"
@@ -114,6 +114,7 @@ def translate(
             "USER": owner.user,
             "LANG": "C.UTF-8",
             DIRECTORY_VARIABLE: directory,
+            **(spank.options(pod.uid) if site.spank else {}),
         },
     )
     return Translated(spec, plan, (*checked.notes, *built.notes))

@@ -26,6 +26,7 @@ class Site:
         runtime: the runtime's own section of the plan.
         backoff_base_seconds: see `PodPlan`.
         max_idle_seconds: see `PodPlan`.
+        spank: the nodes have our SPANK plugin, and jobs carry its options.
         image_retries: see `PodPlan`; False where somebody waits at a terminal for the pod's end.
     """
 
@@ -46,4 +47,5 @@ class Site:
     runtime: Mapping[str, object] = field(default_factory=dict)
     backoff_base_seconds: float = 10.0
     max_idle_seconds: int | None = 1800
+    spank: bool = False
     image_retries: bool = True

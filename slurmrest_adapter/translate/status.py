@@ -15,6 +15,7 @@ from typing import Any
 
 from slurmrest_adapter.domain.gres import gpu_indices
 from slurmrest_adapter.domain.jobs import JobInfo
+from slurmrest_adapter.domain.spank import NOTHING, Observed
 from slurmrest_adapter.domain.states import Kind, Standing
 
 SIGKILL_CODE = 137
@@ -78,6 +79,7 @@ class Facts:
         killed_by: user who cancelled the job, as slurmdbd knows it.
         notes: said at the end of the message.
         unreachable: why Slurm could not be asked just now; changes nothing but the message.
+        observed: what SPANK events say; fills what Slurm and the runner do not tell, decides nothing.
     """
 
     containers: Sequence[Mapping[str, Any]]
@@ -89,6 +91,7 @@ class Facts:
     killed_by: str = ""
     notes: Sequence[str] = ()
     unreachable: str = ""
+    observed: Observed = NOTHING
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +107,7 @@ class PodStatus:
         node: the node it runs or ran on.
         gpus: indices of the job's GPUs on that node.
         start_time: RFC 3339, "" before the start.
+        gpus_from, start_from: who says so: ``slurm``, ``runner``, ``spank``; "" for nobody.
         conditions: v1.PodCondition maps that the job's end gives (DisruptionTarget), else empty.
     """
 
@@ -117,6 +121,8 @@ class PodStatus:
     gpus: tuple[int, ...]
     start_time: str
     conditions: tuple[Mapping[str, str], ...] = ()
+    gpus_from: str = ""
+    start_from: str = ""
 
 
 def pod_status(facts: Facts) -> PodStatus:
@@ -128,6 +134,8 @@ def pod_status(facts: Facts) -> PodStatus:
         _container(c, records.get(c["name"]), facts, ending if ended else None) for c in facts.containers
     ]
     phase = _phase(facts, ending, statuses, ended)
+    gpus, gpus_from = _gpus(facts)
+    start, start_from = _start(facts)
     return PodStatus(
         phase=phase,
         reason=_reason(facts, ending, phase),
@@ -136,9 +144,11 @@ def pod_status(facts: Facts) -> PodStatus:
         init_containers=tuple(s for s, c in zip(statuses, facts.containers, strict=True) if c["init"]),
         exit_code=_exit_code(facts, statuses, phase) if ended else None,
         node=facts.job.nodes if facts.job else "",
-        gpus=_gpus(facts),
-        start_time=_start(facts),
+        gpus=gpus,
+        start_time=start,
         conditions=_conditions(facts, phase),
+        gpus_from=gpus_from,
+        start_from=start_from,
     )
 
 
@@ -303,7 +313,11 @@ def _message(facts: Facts, ending: Ending, phase: str, records: Mapping[str, Map
         words = facts.standing.words or "no state"
         parts.append(f"Slurm job {job.job_id}: {words}, which says neither that it runs nor that it ended")
     else:
-        parts.append(f"Slurm job {job.job_id} is {facts.standing.kind.value} on {job.nodes or 'no node yet'}")
+        gpus = ",".join(map(str, _gpus(facts)[0]))
+        parts.append(
+            f"Slurm job {job.job_id} is {facts.standing.kind.value} on {job.nodes or 'no node yet'}"
+            + (f", GPUs {gpus}" if gpus else "")
+        )
     if facts.unreachable:
         parts.append(f"Slurm could not be asked just now: {facts.unreachable}")
     return "; ".join([*parts, *facts.notes])
@@ -321,14 +335,18 @@ def _end_words(job: JobInfo, standing: Standing) -> str:
     return f"state {standing.words}, reason {reason}, {job.exit_code.words()}"
 
 
-def _gpus(facts: Facts) -> tuple[int, ...]:
-    """Indices while Slurm says them, else what the runner saw (Slurm forgets them at the end)."""
+def _gpus(facts: Facts) -> tuple[tuple[int, ...], str]:
+    """Indices while Slurm says them, else what the runner saw (Slurm forgets them at the end), else
+    what the node told; and who says so."""
     if facts.job is not None:
         found = gpu_indices(facts.job.gres)
         if found:
-            return found
-    seen = (facts.runner.get("job") or {}).get("gpus") or ()
-    return tuple(int(index) for index in seen if str(index).isdecimal())
+            return found, "slurm"
+    told = (facts.runner.get("job") or {}).get("gpus") or ()
+    seen = tuple(int(index) for index in told if str(index).isdecimal())
+    if seen:
+        return seen, "runner"
+    return (facts.observed.gpus, "spank") if facts.observed.gpus else ((), "")
 
 
 def _conditions(facts: Facts, phase: str) -> tuple[Mapping[str, str], ...]:
@@ -344,8 +362,11 @@ def _conditions(facts: Facts, phase: str) -> tuple[Mapping[str, str], ...]:
     return ({**preempted, "lastTransitionTime": since} if since else preempted,)
 
 
-def _start(facts: Facts) -> str:
-    """The job's start; containers start within it. Slurm's planned start of a queued job is none."""
+def _start(facts: Facts) -> tuple[str, str]:
+    """The job's start, and who says so; containers start within it. Slurm's planned start of a queued
+    job is none."""
     if facts.job is None or facts.standing.kind in (Kind.QUEUED, Kind.HELD, Kind.UNKNOWN):
-        return ""
-    return rfc3339(facts.job.start_time)
+        return "", ""
+    if facts.job.start_time:
+        return rfc3339(facts.job.start_time), "slurm"
+    return (rfc3339(facts.observed.started), "spank") if facts.observed.started else ("", "")

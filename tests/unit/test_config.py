@@ -96,6 +96,15 @@ def test_frozen() -> None:
         ("gpu: {resources: {nvidia.com/gpu: 5}}", "gpu.resources.nvidia.com/gpu"),
         ("plan: {delivery: post}", "plan.delivery"),
         ("podrunner: {python: 'python3; rm'}", "podrunner.python"),
+        ("spank: {events: 127.0.0.1:6825}", "spank.events: the address of events is http://HOST:PORT/PATH"),
+        ("spank: {events: http://h/p}", "spank.events"),
+        ("spank: {events: http://h:1}", "spank.events"),
+        ("spank: {events: http://h:1/}", "spank.events"),
+        ("spank: {events: https://h:1/p}", "spank.events"),
+        ("spank: {events: 'http://h:1/p?q=1'}", "spank.events: the address of events"),
+        ("spank: {events: unix://relative}", "spank.events"),
+        ("spank: {enabled: perhaps}", "spank.enabled"),
+        ("slurm: {poll_s: 0}", "slurm.poll_s"),
         ("cluster: a b", "cluster"),
         ("shared_dir: 5", "shared_dir"),
         ("cluster: a\ncluster: b", "'cluster' is given twice, line 2"),
@@ -107,6 +116,13 @@ def test_frozen() -> None:
 )
 def test_an_error_names_the_key(tmp_path: Path, text: str, words: str) -> None:
     assert words in error(tmp_path, text)
+
+
+@pytest.mark.parametrize(
+    "address", ["http://10.0.0.1:6825/spank/v1/events", "http://[::1]:80/e", "unix:///run/sra.sock"]
+)
+def test_where_events_may_be_posted(tmp_path: Path, address: str) -> None:
+    assert load(written(tmp_path, f"spank: {{events: '{address}'}}")).spank.events == address
 
 
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from slurmrest_adapter.domain.errors import Invalid
+from slurmrest_adapter.domain.spank import OPTION_PREFIX
 
 _LEAST = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LANG": "C.UTF-8"}
 # A token in here would be readable by all that the job starts, and kept by slurmdbd.
@@ -25,3 +26,14 @@ def environment_list(environment: Mapping[str, str]) -> list[str]:
         if "\0" in value:
             raise Invalid(f"environment[{name!r}]", "the value holds a NUL")
     return [f"{name}={value}" for name, value in sorted({**_LEAST, **environment}.items())]
+
+
+def spank_list(environment: Mapping[str, str]) -> list[str]:
+    """The entries that are options of SPANK plugins.
+
+    In the job's environment they reach slurmstepd alone; prolog and epilog see them only in the job
+    description's ``spank_environment``, so they are sent both ways.
+    """
+    return [
+        f"{name}={value}" for name, value in sorted(environment.items()) if name.startswith(OPTION_PREFIX)
+    ]

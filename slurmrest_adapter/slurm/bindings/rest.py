@@ -27,7 +27,7 @@ from slurmrest_adapter.domain.jobspec import JobSpec
 from slurmrest_adapter.slurm.base import JobChange
 from slurmrest_adapter.slurm.bindings import convert, fast
 from slurmrest_adapter.slurm.bindings.base import KillRow, Operation
-from slurmrest_adapter.slurm.bindings.environment import environment_list
+from slurmrest_adapter.slurm.bindings.environment import environment_list, spank_list
 from slurmrest_adapter.slurm.session import AnswerLost
 
 T = TypeVar("T")
@@ -194,6 +194,7 @@ class RestBinding:
             "constraints": spec.constraints,
             "dependency": spec.dependency,
             "tres_per_node": spec.tres_per_node,
+            "spank_environment": spank_list(spec.environment),
         }
         for name, value in optional.items():
             if value:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from slurmrest_adapter.domain import usage
+from slurmrest_adapter.domain import spank, usage
 from slurmrest_adapter.domain.errors import NotFound, SlurmError
 from slurmrest_adapter.domain.jobs import AccountingRecord, JobInfo, JobState
 from slurmrest_adapter.domain.states import Standing, classify
@@ -59,12 +59,14 @@ class Seen:
         status: what Kubernetes would say.
         standing: Slurm's state, classified.
         closed: the job has ended and its usage is written.
+        observed: what SPANK events say of it.
     """
 
     record: PodRecord
     status: PodStatus
     standing: Standing
     closed: bool
+    observed: spank.Observed = spank.NOTHING
 
 
 class Follower:
@@ -87,6 +89,8 @@ class Follower:
         self._adopt_pause = ADOPT_AFTER_SECONDS
         self._shown: tuple[tuple[Any, ...], Seen] | None = None
         self._twin_looked_for: set[str] = set()
+        self._observed = spank.NOTHING
+        self._observed_of: tuple[int | None, int | None] | None = None
 
     def look(self) -> Seen:
         """Ask once, and say what is so. Never raises for a Slurm that cannot be asked."""
@@ -145,6 +149,19 @@ class Follower:
             self.refresh(adopt(self._deps, record))
         except SlurmError as error:
             self._take(CouldNotAsk(str(error)))
+
+    def recall_events(self) -> None:
+        """Read the job's SPANK events again: there are new ones."""
+        self._observed_of = None
+
+    def _recalled(self) -> spank.Observed:
+        """What the events of the job's present run say."""
+        run = (self._record.job_id, self._record.submit_time)
+        if run != self._observed_of and self._deps.events is not None:
+            self._observed_of = run
+            events = self._deps.events.of_job(run[0]) if run[0] is not None else ()
+            self._observed = spank.observed(events, run[1])
+        return self._observed
 
     def remembered(self) -> Seen:
         """What is known without asking anybody."""
@@ -233,12 +250,14 @@ class Follower:
             self._ended_at = self._deps.clock()
         found = self._account()
         job = self._tracked.job
+        self.recall_events()
+        seen = self._recalled()
         if found is not None and not same_run(self._tracked, found.name, found.submit_time):
             found = None
         if found is not None and found.end_time and classify(found.states).ended:
-            closed = {**asdict(usage.from_record(found)), "killed_by": found.kill_request_user}
+            closed = {**asdict(usage.from_record(found, seen)), "killed_by": found.kill_request_user}
         elif job is not None and self._waited_enough(job):
-            closed = {**asdict(usage.from_job(job)), "killed_by": ""}
+            closed = {**asdict(usage.from_job(job, seen)), "killed_by": ""}
         else:
             return
         words = f"usage from {closed['source']}"
@@ -274,11 +293,11 @@ class Follower:
         return record
 
     def _seen(self) -> Seen:
-        record, tracked = self._record, self._tracked
+        record, tracked, observed = self._record, self._tracked, self._recalled()
         facts = (
             *(record.stage, record.deleting, record.error, record.usage, record.job_id, record.spec),
             *(record.skeleton, record.warnings, record.changed),
-            *(tracked.job, tracked.standing, tracked.runner, tracked.unreachable),
+            *(tracked.job, tracked.standing, tracked.runner, tracked.unreachable, observed),
         )
         if self._shown is not None and self._shown[0] == facts:
             return self._shown[1]
@@ -294,10 +313,11 @@ class Follower:
                 notes=record.skeleton.get("notes", ()),
                 unreachable=tracked.unreachable
                 or str(record.error if record.stage is Stage.SUBMITTING and record.error else ""),
+                observed=observed,
             )
         )
         closed = bool(record.usage) or record.stage is Stage.REFUSED
-        seen = Seen(record, status, tracked.standing, closed)
+        seen = Seen(record, status, tracked.standing, closed, observed)
         self._shown = (facts, seen)
         return seen
 

@@ -2,12 +2,13 @@
 
 Requests are answered from what the loop keeps, never by asking Slurm inside the request: the cost
 of following is one question an interval, however many pods there are and however often somebody
-wants to know.
+wants to know. Between two rounds the pods that events are about are looked at, see `hints`.
 """
 
 from __future__ import annotations
 
 import threading
+import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -17,10 +18,12 @@ import structlog
 
 from slurmrest_adapter.domain.errors import SlurmError
 from slurmrest_adapter.domain.jobs import JobState
-from slurmrest_adapter.store.base import PodRecord
+from slurmrest_adapter.store.base import PodRecord, Stage
 from slurmrest_adapter.tracking.driver.delete import Ender, NotOurs, drop
 from slurmrest_adapter.tracking.driver.deps import Deps
+from slurmrest_adapter.tracking.driver.events import LOOKS
 from slurmrest_adapter.tracking.driver.follow import Follower, Seen
+from slurmrest_adapter.tracking.driver.hints import Hints
 
 log = structlog.get_logger(__name__)
 
@@ -48,6 +51,8 @@ class Loop:
         self._faults: dict[str, str] = {}
         self._stop = threading.Event()
         self._wake = threading.Event()
+        self._all_now = True
+        self._hints = Hints()
         self._thread = threading.Thread(target=self._run, name="driver", daemon=True)
 
     def start(self) -> None:
@@ -67,6 +72,16 @@ class Loop:
 
     def wake(self) -> None:
         """Look now: something has changed."""
+        self._all_now = True
+        self._wake.set()
+
+    def hint(self, uid: str, ended: bool) -> None:
+        """An event brings news of a pod; it is looked at within moments, together with others.
+
+        Args:
+            ended: its job is said to be over, which is asked for until it is so.
+        """
+        self._hints.add(uid, ended, time.monotonic())
         self._wake.set()
 
     def seen(self, uid: str) -> Seen | None:
@@ -87,6 +102,32 @@ class Loop:
         A pod whose own data trips us keeps its last look and stops nobody else's.
         """
         records = {record.uid: record for record in self._deps.store.pods()}
+        self._look_at(records)
+        self._forget(set(records))
+
+    def glance(self, hinted: Mapping[str, bool]) -> None:
+        """Look at a few pods, as a round does at all.
+
+        Args:
+            hinted: UID → its job is said to be over; what is seen to be so is not asked for again.
+        """
+        found = {uid: self._deps.store.get(uid) for uid in hinted}
+        open_ones = {
+            uid: record
+            for uid, record in found.items()
+            if record is not None and record.stage in (Stage.SUBMITTING, Stage.SUBMITTED)
+        }
+        for record in open_ones.values():
+            self._follower(record).recall_events()
+        self._look_at(open_ones)
+        for uid, ended in hinted.items():
+            seen = self._seen.get(uid)
+            if uid not in open_ones or (seen is not None and _settled(seen, ended)):
+                self._hints.settled(uid, ended)
+        if self._deps.events is not None:
+            self._deps.events.add((), (), {LOOKS: 1})
+
+    def _look_at(self, records: dict[str, PodRecord]) -> None:
         questions: dict[str, dict[str, int]] = defaultdict(dict)
         for uid, record in records.items():
             with self._alone(uid):
@@ -103,7 +144,6 @@ class Loop:
             for uid in asked:
                 with self._alone(uid):
                     self._seen[uid] = self._followers[uid].take(answer)
-        self._forget(set(records))
 
     def _follower(self, record: PodRecord) -> Follower:
         follower = self._followers.get(record.uid)
@@ -169,10 +209,26 @@ class Loop:
                 del self._seen[uid]
 
     def _run(self) -> None:
+        next_round = time.monotonic()
         while not self._stop.is_set():
+            self._wake.clear()
             try:
-                self.round()
+                if self._all_now or time.monotonic() >= next_round:
+                    self._all_now = False
+                    self.round()
+                    next_round = time.monotonic() + self._interval
+                elif hinted := self._hints.due(time.monotonic()):
+                    self.glance(hinted)
             except Exception:  # one bad round must not end all following
                 log.exception("a round of the driver failed")
-            self._wake.wait(self._interval)
-            self._wake.clear()
+                next_round = max(next_round, time.monotonic() + self._interval)
+            if not self._all_now:
+                until = min(next_round, self._hints.next() or next_round)
+                self._wake.wait(max(0.0, until - time.monotonic()))
+
+
+def _settled(seen: Seen, ended: bool) -> bool:
+    """Has the news come: the job's end, else a container that runs?"""
+    if seen.standing.ended:
+        return True
+    return not ended and seen.status.phase != "Pending"

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from slurmrest_adapter.cli import build
+from slurmrest_adapter.store.events import SqliteEvents
 from slurmrest_adapter.store.sqlite import SqliteStore
 from slurmrest_adapter.tracking.driver.deps import Deps
 from tests.fakes.pods import container, pod
@@ -25,6 +26,7 @@ def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shell:
     monkeypatch.setattr(build, "gateway_of", lambda settings: made.world.slurm)
     monkeypatch.setattr(build, "Deps", partial(Deps, clock=clock, sleep=clock.sleep))
     monkeypatch.setattr(build, "SqliteStore", partial(SqliteStore, clock=clock))
+    monkeypatch.setattr(build, "SqliteEvents", partial(SqliteEvents, clock=clock))
     return made
 
 

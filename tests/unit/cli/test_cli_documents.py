@@ -13,8 +13,10 @@ from typing import Any
 
 import pytest
 
+from slurmrest_adapter.store.events import SqliteEvents
 from tests.fakes.pods import OTHER_UID, pod
 from tests.fakes.shell import GOLDEN, Shell, golden
+from tests.fakes.spank import body, event, life
 from tests.fakes.world import container_record
 
 PAGE = (Path(__file__).parents[3] / "docs" / "json.md").read_text(encoding="utf-8")
@@ -56,6 +58,27 @@ def test_a_pod_that_starts_again(shell: Shell, gpu_pod: dict[str, Any]) -> None:
              "message": "back-off 10s", "restart_count": 2, "last_state": run}  # fmt: skip
     shell.world.runner_writes(shell.record(), 3, None, waits)
     golden("status-restarts", document(shell("status", "train", "-o", "json").stdout))
+
+
+def test_what_the_node_told(shell: Shell, gpu_pod: dict[str, Any]) -> None:
+    """A site without GPU accounting and without measured memory; the plugin fills in."""
+    shell.settings["spank"] = {"enabled": True}
+    shell("run", shell.file(gpu_pod), "--detach")
+    world = shell.world
+    world.slurm.start(100)
+    world.slurm.change(100, gres=(), start_time=None)
+    events = SqliteEvents(world.state / "events.sqlite3")
+    for changes in life():
+        events.add([(event(**changes), body(**changes))], [], {})
+    world.clock.sleep(30)
+    world.slurm.slurmdbd_down = True
+    world.slurm.end(100, "FAILED", 3)
+    world.slurm.change(100, start_time=None)
+    world.clock.sleep(100)
+    golden("status-events", document(shell("status", "train", "-o", "json").stdout))
+    told = shell("status", "train").stdout
+    assert "node n1 told, start 2023-11-14T22:13:30Z, end 2023-11-14T22:13:40Z, GPUs 0,1" in told
+    assert "1.5 CPU-seconds used, peak 3 MiB (6 SPANK events)" in told
 
 
 def test_an_error(shell: Shell) -> None:

@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -144,6 +145,24 @@ def test_each_request_is_of_the_version_and_says_who(room: Gateway, slurmrestd: 
     # Where a denial of one cancel is told nowhere, the way for many is taken.
     single = {heard.path for heard in slurmrestd.heard if heard.method == "DELETE" and "/job/" in heard.path}
     assert bool(single) is (slurmrestd.version not in ("v0.0.40", "v0.0.41"))
+
+
+def test_options_of_spank_plugins_go_both_ways(room: Gateway, slurmrestd: Slurmrestd) -> None:
+    """To slurmstepd by the environment, to prolog and epilog by spank_environment: in every version."""
+    options = {"_SLURM_SPANK_OPTION_slurmrest_adapter_pod_uid": "uid-1", "_SLURM_SPANK_OPTION_a_b": "x=y z"}
+    room.submit(replace(SPEC, environment={**SPEC.environment, **options}), "#!/bin/sh\n")
+    room.submit(SPEC, "#!/bin/sh\n")
+    with_options, without = (
+        json.loads(heard.body)["job"] for heard in slurmrestd.heard if heard.path.endswith("/job/submit")
+    )
+    both = ["_SLURM_SPANK_OPTION_a_b=x=y z", "_SLURM_SPANK_OPTION_slurmrest_adapter_pod_uid=uid-1"]
+    assert with_options["spank_environment"] == both
+    assert set(both) <= set(with_options["environment"])
+    assert "spank_environment" not in without
+    assert with_options == {
+        **without,
+        **{key: with_options[key] for key in ("environment", "spank_environment")},
+    }
 
 
 def test_nulls_lose_nothing_else(room: Gateway, slurmrestd: Slurmrestd) -> None:

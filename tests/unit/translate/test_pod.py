@@ -10,6 +10,7 @@ import base64
 import json
 import os
 import string
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -291,3 +292,12 @@ def test_what_is_ignored_is_said() -> None:
     assert sorted(fields) == ["spec.containers[0].tty", "spec.securityContext.runAsUser"]
     with pytest.raises(Unsupported):
         made(raw, site=Site("lab", run_as_user="refuse"))
+
+
+def test_options_for_the_spank_plugin_only_where_the_site_has_it() -> None:
+    plain, with_plugin = made(pod()), made(pod(), replace(SITE, spank=True))
+    option = "_SLURM_SPANK_OPTION_slurmrest_adapter_pod_uid"
+    assert option not in plain.spec.environment
+    assert with_plugin.spec.environment == {**plain.spec.environment, option: pod()["metadata"]["uid"]}
+    assert replace(with_plugin.spec, environment=plain.spec.environment) == plain.spec
+    assert with_plugin.plan == plain.plan
