@@ -82,6 +82,12 @@ void sra_options_register(spank_t spank, struct sra_options *options)
 			sra_error("the option --%s cannot be offered", OPTION[i].name);
 }
 
+void sra_options_hide(spank_t spank)
+{
+	(void)spank_unsetenv(spank, "SLURM_SPANK__SLURM_SPANK_OPTION_" SRA_NAME "_pod_uid");
+	(void)spank_unsetenv(spank, "SLURM_SPANK__SLURM_SPANK_OPTION_" SRA_NAME "_pod_events");
+}
+
 void sra_options_ask(spank_t spank, struct sra_options *options)
 {
 	given = options;

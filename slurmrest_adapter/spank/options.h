@@ -30,6 +30,9 @@ const char *sra_options_word(enum sra_events events);
 /* Offer both options; in srun, sbatch, salloc and slurmstepd. Their values go into `options`. */
 void sra_options_register(spank_t spank, struct sra_options *options);
 
+/* Take away the variables by which sbatch hands the options on to srun: the prolog has told the node. */
+void sra_options_hide(spank_t spank);
+
 /* Read both in a prolog or epilog. */
 void sra_options_ask(spank_t spank, struct sra_options *options);
 

@@ -93,6 +93,7 @@ void sra_stepd_options_read(spank_t spank)
 {
 	uint64_t began = sra_now_us();
 
+	sra_options_hide(spank);
 	if (!configured || identify(spank))
 		return;
 	sra_report_enter(&report, began);

@@ -150,7 +150,8 @@ def main(url: str, key_file: str, log: str, lock: str) -> None:
     def keep(one: Received) -> None:
         os.write(out, json.dumps(asdict(one)).encode() + b"\n")
 
-    with Receiver(url, read_key(Path(key_file)), keep), Path(lock).open("w") as handle:
+    # The lock is given back after the port is: who gets it next finds either a receiver or a free port.
+    with Path(lock).open("w") as handle, Receiver(url, read_key(Path(key_file)), keep):
         print("ready", flush=True)
         fcntl.flock(handle, fcntl.LOCK_EX)
 
