@@ -139,7 +139,7 @@ def make(plan: Plan, sandbox: Optional[str], local: Local) -> Dict[str, str]:
             made[volume.name] = _fill(os.path.join(files, volume.name), volume)
             continue
         if volume.host_path is not None:
-            made[volume.name] = _of_node(volume.name, volume.host_path, volume.host_type)
+            made[volume.name] = _of_node(volume.name, volume.host_path, volume.host_type, sandbox is None)
             continue
         if not volume.memory:
             base = local.disk() or ""
@@ -187,7 +187,7 @@ def _fill(directory: str, volume: Volume) -> str:
     return directory
 
 
-def _of_node(name: str, path: str, kind: str) -> str:
+def _of_node(name: str, path: str, kind: str, plain: bool) -> str:
     """A file or directory of the node, made where its type says so; "" makes a directory, as containerd."""
     try:
         if not os.path.lexists(path):
@@ -203,6 +203,9 @@ def _of_node(name: str, path: str, kind: str) -> str:
     fits = _FITS.get(kind[: -len("OrCreate")] if kind.endswith("OrCreate") else kind)
     if fits is not None and not fits(mode):
         raise VolumeError("volume {!r}: {!r} is no {}".format(name, path, kind))
+    if plain and (stat.S_ISCHR(mode) or stat.S_ISBLK(mode)):
+        words = "volume {!r}: {!r} is a device, which podrunner mode plain (Apptainer) does not let be opened"
+        raise VolumeError(words.format(name, path))
     return path
 
 

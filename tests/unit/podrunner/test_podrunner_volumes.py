@@ -115,6 +115,16 @@ class Made(unittest.TestCase):
             self.assertEqual(os.listdir(path), [])
             self.assertEqual(mode_of(os.path.dirname(path)), 0o700)
 
+    def test_a_device_of_the_node_could_not_be_opened(self) -> None:
+        for kind in ("", "CharDevice"):
+            given = {"name": "v", "host_path": "/dev/null", "host_type": kind}
+            with self.assertRaises(volumes.VolumeError) as caught:
+                self.make(given)
+            self.assertIn("volume 'v': '/dev/null' is a device", str(caught.exception))
+            parsed = with_volumes(given)
+            made = volumes.make(parsed, self.base, volumes.Local(parsed, {}))
+            self.assertEqual(made, {"v": "/dev/null"})
+
     def test_nothing_stays(self) -> None:
         made = self.make({"name": "d"}, {"name": "f", "files": [file("a", b"secret", 0o400)]})
         os.makedirs(os.path.join(made["d"], "closed", "inner"))
