@@ -122,11 +122,17 @@ class MapLine(_Section):
     gid: int | None = None
 
 
+def _run_as_user(value: Any) -> Any:
+    if value == "map":
+        raise ValueError("'map' is not carried yet: 'ignore' or 'refuse' the users that pods choose")
+    return value
+
+
 class Identity(_Section):
     """Default deny: a pod that no line matches is refused."""
 
     map: tuple[MapLine, ...] = ()
-    run_as_user: Literal["ignore", "map", "refuse"] = "ignore"
+    run_as_user: Annotated[Literal["ignore", "refuse"], BeforeValidator(_run_as_user)] = "ignore"
     min_uid: int = 1000
 
 

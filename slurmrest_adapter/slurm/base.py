@@ -46,6 +46,11 @@ class JobChange:
 class SlurmGateway(Protocol):
     """Slurm, through slurmrestd. Safe for use by many threads."""
 
+    @property
+    def keeps_accounts(self) -> bool:
+        """False where `accounting` never answers a record: the site is known to have no slurmdbd."""
+        ...
+
     def ping(self) -> Ping:
         """Whether slurmctld answers.
 

@@ -92,6 +92,7 @@ class Gateway(Commands):
         self._min_uid = min_uid
         self._chosen: Binding | None = None
         self._without_accounts = False  # known with the version
+        self._no_database = False  # of this slurmrestd; known once it was asked for
         self._clock = clock
         self._bulk = bulk.Chooser()
         self._all_jobs: Shared[list[FoundJob]] = Shared()
@@ -107,6 +108,11 @@ class Gateway(Commands):
     def api_version(self) -> str | None:
         """The version that is spoken; None before the first call in ``auto``."""
         return self._chosen.version if self._chosen else None
+
+    @property
+    def keeps_accounts(self) -> bool:
+        """See `base.SlurmGateway`."""
+        return not (self._without_accounts or self._no_database)
 
     @property
     def counters(self) -> Mapping[str, int]:
@@ -252,6 +258,7 @@ class Gateway(Commands):
         except answers.NoDatabase:
             version = self._binding(user).version
             if self._serves(version, user):
+                self._no_database = True
                 return []
         self._chosen = None  # it is the version that is missing
         raise Incompatible((version,), ())

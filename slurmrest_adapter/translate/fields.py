@@ -97,8 +97,7 @@ def check(pod: Mapping[str, Any], run_as_user: str = "ignore", plain: bool = Fal
     Args:
         pod: the raw pod, its references resolved; only ``spec`` is looked at.
         run_as_user: the site's ``identity.run_as_user``: ``ignore`` says in the notes that the
-            pod's users and groups have no effect, the others refuse them (mapping them is not
-            yet carried).
+            pod's users and groups have no effect, ``refuse`` refuses them.
         plain: the site's ``podrunner.mode`` is ``plain``, which carries fewer variables. With
             ``auto`` nobody knows before the pod is on its node, and it is refused there.
     """
@@ -145,7 +144,8 @@ class _Walk:
         if case is None and row.words is None and _says_nothing(value):
             return  # but an empty reference is a variable that would be missing
         if row.identity and self._run_as_user != "ignore":
-            self._refuse(Unsupported(path, _identity_words(self._run_as_user)))
+            why = "this site refuses pods that choose users or groups (identity.run_as_user: refuse)"
+            self._refuse(Unsupported(path, why))
         elif verdict is Verdict.REFUSED:
             self._refuse(Unsupported(path, row.words(value) if row.words and not case else why))
         elif note:
@@ -216,12 +216,6 @@ def _has_shape(value: Any, shape: str) -> bool:
     if isinstance(value, bool):
         return shape == "bool"
     return isinstance(value, _SHAPES[shape][0])
-
-
-def _identity_words(run_as_user: str) -> str:
-    if run_as_user == "map":
-        return "mapping a pod's users and groups is not yet carried (identity.run_as_user: map)"
-    return "this site refuses pods that choose users or groups (identity.run_as_user: refuse)"
 
 
 def _unknown(name: object, rows: Table) -> str:

@@ -61,10 +61,15 @@ Made from the field table in `slurmrest_adapter/translate`; do not edit.
 
 A value that says nothing (`null`; `false`, `""`, `[]` or `{}` where no line speaks of it) is never
 refused. A field that is not listed is refused as unknown. Fields marked *by the site* follow
-`identity.run_as_user`: `ignore` as listed, `refuse` and (until users can be mapped) `map` refuse
-them. A volume counts where a container mounts it. ConfigMaps and Secrets come with the pod. A
-service account's token comes from whoever sends the pod; where none was sent, the volume with the
-token that the API server adds to every pod is without effect, and noted.
+`identity.run_as_user`: `ignore` as listed, `refuse` refuses them. A volume counts where a container
+mounts it. ConfigMaps and Secrets come with the pod. A service account's token comes from whoever sends
+the pod; where none was sent, the volume with the token that the API server adds to every pod is
+without effect, and noted.
+
+Of the metadata, names, namespace, UID and labels are the job's identity and what variables refer to.
+One annotation has a meaning of its own: `slurm-job.vk.io/requeue: "true"` lets Slurm start the job again
+by itself, from the beginning, when it lost its node or was preempted, and `"false"` does not, whatever
+the site's `defaults.requeue` says.
 """
 
 

@@ -22,6 +22,9 @@ DIRECTORY_VARIABLE = "SRA_POD_DIR"
 # Nothing is inherited by a job that comes by REST, so the runner's own needs are spelled out.
 PATH = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"
 
+# The pod's own wish, by which it overrules the site's defaults.requeue.
+REQUEUE_ANNOTATION = "slurm-job.vk.io/requeue"
+
 
 @dataclass(frozen=True, slots=True)
 class Ownership:
@@ -71,6 +74,7 @@ def translate(
         raise checked.refused[0]
     needs = resources.of_pod(pod, site)
     built = volumes.of_pod(pod, objects, site)
+    requeue = _requeue(pod, site)
     identity = PodIdentity(pod.uid, pod.namespace, pod.name, site.cluster)
     plan = PodPlan(
         uid=pod.uid,
@@ -86,7 +90,7 @@ def translate(
         hostname=_hostname(pod),
         runtime=dict(site.runtime),
         volumes=built.volumes,
-        once=not site.requeue,
+        once=not requeue,
         host_aliases=network.aliases_of(pod),
         dns=network.dns_of(pod),
         backoff_base_seconds=site.backoff_base_seconds,
@@ -105,7 +109,7 @@ def translate(
         gpus=needs.gpus,
         time_limit_minutes=time_limit_minutes(pod.deadline_seconds, pod.grace_seconds, site),
         grace_seconds=pod.grace_seconds,
-        requeue=site.requeue,
+        requeue=requeue,
         uid=owner.uid,
         gid=owner.gid,
         environment={
@@ -132,6 +136,14 @@ def time_limit_minutes(deadline: int | None, grace: int, site: Site) -> int | No
     if site.time_limit_seconds is None:
         return None
     return max(1, math.ceil(site.time_limit_seconds / 60))
+
+
+def _requeue(pod: PodView, site: Site) -> bool:
+    given = pod.annotations.get(REQUEUE_ANNOTATION)
+    if given not in (None, "true", "false"):
+        where = f"metadata.annotations[{REQUEUE_ANNOTATION}]"
+        raise Invalid(where, f"{given!r} is neither 'true' nor 'false'")
+    return site.requeue if given is None else given == "true"
 
 
 def _hostname(pod: PodView) -> str:

@@ -16,10 +16,10 @@ class Site:
         cpus: CPUs of a container that asks for none.
         memory: memory of a container that asks for none, a Kubernetes quantity.
         time_limit_seconds: for pods without activeDeadlineSeconds; None is the partition's own.
-        requeue: may Slurm start a job again by itself.
+        requeue: may Slurm start a job again by itself, where the pod does not say.
         gpu_resources: Kubernetes resource → GRES ``name`` or ``name:type``.
         gpu_types: ``nvidia.com/gpu.product`` → GRES type.
-        run_as_user: ignore | map | refuse.
+        run_as_user: ignore | refuse.
         image_map: prefix of an image reference → what stands in its place.
         host_paths: directories of the nodes that pods may mount, with all that is below them.
         claims: ``namespace/name`` of a PersistentVolumeClaim → a directory on the nodes.

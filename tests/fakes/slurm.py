@@ -72,6 +72,7 @@ class FakeGateway:
         lost: the next submits' answers are lost, one for each entry.
         on_signal: what the batch process does with a signal.
         slow_accounting: slurmdbd has not heard of ends yet.
+        keeps_accounts: the site has a slurmdbd.
     """
 
     def __init__(self, clock: FakeClock) -> None:
@@ -84,6 +85,7 @@ class FakeGateway:
         self.down = False
         self.slurmdbd_down = False
         self.slow_accounting = False
+        self.keeps_accounts = True
         self.refusal: SlurmError | None = None
         self.lost: list[Lost] = []
         self.on_signal: Callable[[int, str], None] = lambda job_id, name: None

@@ -89,6 +89,7 @@ def test_frozen() -> None:
         ("slurm: {timeouts: {read_s: 0}}", "slurm.timeouts.read_s"),
         ("identity: {map: [{namespace: a}]}", "identity.map.0.user: Field required"),
         ("identity: {run_as_user: maybe}", "identity.run_as_user"),
+        ("identity: {run_as_user: map}", "identity.run_as_user: 'map' is not carried yet"),
         ("defaults: {time_limit: 60}", "defaults.time_limit: must be a duration"),
         ("defaults: {time_limit: soon}", "defaults.time_limit: 'soon' is not a duration"),
         ("defaults: {memory: lots}", "defaults.memory: 'lots' is not a quantity"),

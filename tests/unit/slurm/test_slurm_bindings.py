@@ -289,7 +289,9 @@ def test_a_site_without_slurmdbd_keeps_no_accounts(room: Gateway, slurmrestd: Sl
         if slurmrestd.heard[-1].path.startswith("/slurmdb/")
         else answer
     )
+    assert room.keeps_accounts  # nobody knows better yet
     assert room.accounting(slurmrestd.job_id, "alice") is None
+    assert not room.keeps_accounts
     (found,) = room.find_by_name(slurmrestd.job_name, "alice")
     assert found.job_id == slurmrestd.job_id
     assert room.find_by_name("another", "alice") == []
@@ -311,6 +313,7 @@ def test_where_no_accounts_are_kept_nothing_ends_anothers_job(slurmrestd: Slurmr
     for order in orders:
         with pytest.raises(Rejected, match="belongs to alice"):
             order()
+    assert not room.keeps_accounts
     for others in ([job_id, 7], [job_id, *range(10_000_000, 10_000_060)]):
         assert set(room.cancel_many(others, "bob")) == set(others)
     assert not [heard for heard in slurmrestd.heard if heard.method == "DELETE"]

@@ -263,6 +263,16 @@ class TestFollow:
         assert (seen.record.usage["source"], seen.record.usage["elapsed_seconds"]) == ("observed", 10)
         assert seen.status.phase == "Succeeded"
 
+    def test_nobody_waits_for_an_account_that_cannot_come(self, world: World) -> None:
+        record = running(world)
+        world.slurm.slurmdbd_down = True
+        world.slurm.keeps_accounts = False
+        world.clock.sleep(10)
+        end(world, record)
+        seen = follow(world).look()
+        assert seen.closed
+        assert (seen.record.usage["source"], seen.record.usage["elapsed_seconds"]) == ("observed", 10)
+
     def test_a_command_that_looks_once_goes_by_the_jobs_own_end(self, world: World) -> None:
         record = running(world)
         world.slurm.slurmdbd_down = True

@@ -284,13 +284,12 @@ def test_unknown_policies_are_refused() -> None:
     }
 
 
-@pytest.mark.parametrize("setting", ["refuse", "map"])
-def test_the_site_decides_on_users(setting: str) -> None:
+def test_the_site_decides_on_users() -> None:
     pod = in_container(securityContext={"runAsUser": 0})
     assert check(pod).refused == []
-    (error,) = check(pod, setting).refused
+    (error,) = check(pod, "refuse").refused
     assert error.field == "spec.containers[0].securityContext.runAsUser"
-    assert setting in error.reason
+    assert "identity.run_as_user: refuse" in error.reason
 
 
 @pytest.mark.parametrize(

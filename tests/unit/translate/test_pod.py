@@ -272,6 +272,28 @@ def test_restart_policies(pods: str | None, own: str | None, app: str, init: str
     assert (first.restart_policy, first.sidecar) == (init, own == "Always")
 
 
+@pytest.mark.parametrize(
+    ("site", "wish", "got"),
+    [(False, None, False), (True, None, True), (False, "true", True), (True, "false", False)],
+)
+def test_a_pod_may_wish_to_be_requeued(site: bool, wish: str | None, got: bool) -> None:
+    raw = pod(container())
+    if wish is not None:
+        raw["metadata"]["annotations"] = {"slurm-job.vk.io/requeue": wish}
+    translated = made(raw, site=Site("lab", requeue=site))
+    # A job that may start again needs its plan again.
+    assert (translated.spec.requeue, translated.plan.once) == (got, not got)
+
+
+@pytest.mark.parametrize("wish", ["yes", "", True])
+def test_a_wish_that_nobody_understands_is_none(wish: Any) -> None:
+    raw = pod(container())
+    raw["metadata"]["annotations"] = {"slurm-job.vk.io/requeue": wish}
+    with pytest.raises(Invalid) as caught:
+        made(raw)
+    assert caught.value.field == "metadata.annotations[slurm-job.vk.io/requeue]"
+
+
 def test_last_words() -> None:
     fields = {"terminationMessagePath": "/a//b/./c", "terminationMessagePolicy": "FallbackToLogsOnError"}
     plain, own = made(pod(container("a"), container("b", **fields))).plan.containers
