@@ -49,11 +49,13 @@ def _endpoint(value: str) -> str:
     return value.rstrip("/")
 
 
-_EVENTS = re.compile(r"http://(\[[0-9A-Fa-f:.]+\]|[^/\s:\[\]]+):[1-9]\d{0,4}/[!-~]+|unix:///[!-~]+")
+_EVENTS = re.compile(
+    r"http://(\[[0-9A-Fa-f:.]+\]|[^/\s:\[\]]+):[1-9]\d{0,4}(/[A-Za-z0-9/_.~%-]*)?|unix:///[!-~]+"
+)
 
 
 def _events_address(value: str) -> str:
-    if not _EVENTS.fullmatch(value) or "?" in value or "#" in value:
+    if not _EVENTS.fullmatch(value):
         raise ValueError("the address of events is http://HOST:PORT/PATH or unix:///PATH")
     return value
 

@@ -31,16 +31,22 @@ class Lab:
     def registry(self) -> str:
         return self.env["LAB_REGISTRY"]
 
+    @property
+    def _name(self) -> tuple[str, str]:
+        return ("--name", self.env["LAB_NAME"])
+
     def exec(self, *command: str, user: str | None = None, code: int | None = 0) -> str:
         """Run a command inside and return its standard output."""
         who = ["--as", user] if user else []
-        done = subprocess.run([SLURM_LAB, "exec", *who, *command], capture_output=True, text=True)
+        done = subprocess.run(
+            [SLURM_LAB, "exec", *self._name, *who, *command], capture_output=True, text=True
+        )
         assert code is None or done.returncode == code, done.stdout + done.stderr
         return done.stdout
 
     def daemon(self, action: str, name: str) -> None:
         """Stop or start one of its daemons."""
-        subprocess.run([SLURM_LAB, action, name], check=True, capture_output=True)
+        subprocess.run([SLURM_LAB, action, *self._name, name], check=True, capture_output=True)
 
     def config(self) -> dict[str, Any]:
         """The configuration that the lab wrote."""

@@ -64,7 +64,7 @@ def doctor(config: Path | None, no_jobs: bool, timeout: float, output: str) -> N
         # Escaped: what daemons and nodes say may be no text of this terminal's.
         click.echo(json.dumps(document(checks, cluster, examination.api_version), indent=2))
     else:
-        _table(checks)
+        table(checks)
     sys.exit(1 if overall(checks) is Verdict.FAIL else 0)
 
 
@@ -77,20 +77,26 @@ def document(checks: Sequence[Check], cluster: str | None, api_version: str | No
         "cluster": cluster,
         "apiVersion": api_version,
         "counts": {verdict.value: counts[verdict] for verdict in Verdict},
-        "checks": [
-            {
-                "check": check.name,
-                "subject": check.subject or None,
-                "verdict": check.verdict.value,
-                "seen": check.seen,
-                "advice": check.advice or None,
-            }
-            for check in checks
-        ],
+        "checks": rows(checks),
     }
 
 
-def _table(checks: Sequence[Check]) -> None:
+def rows(checks: Sequence[Check]) -> list[dict[str, Any]]:
+    """The checks, as documents have them."""
+    return [
+        {
+            "check": check.name,
+            "subject": check.subject or None,
+            "verdict": check.verdict.value,
+            "seen": check.seen,
+            "advice": check.advice or None,
+        }
+        for check in checks
+    ]
+
+
+def table(checks: Sequence[Check]) -> None:
+    """The checks for people, and their sum."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("VERDICT", no_wrap=True)
     table.add_column("CHECK", no_wrap=True)

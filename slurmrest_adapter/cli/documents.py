@@ -7,8 +7,10 @@ durations are seconds; what is not known is null, never left out.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
+from slurmrest_adapter.sources.spool import Drained
 from slurmrest_adapter.store.base import StoryLine
 from slurmrest_adapter.tracking.driver.follow import Seen
 from slurmrest_adapter.translate.status import rfc3339
@@ -54,6 +56,21 @@ def pods(seen: Sequence[Seen]) -> dict[str, Any]:
 def error(message: str, field: str | None = None) -> dict[str, Any]:
     """Why nothing came of it."""
     return {"schema": ERROR, "error": message, "field": field}
+
+
+def drained(schema: str, directory: Path, address: str, done: Drained) -> dict[str, Any]:
+    """What became of a spool."""
+    return {
+        "schema": schema,
+        "directory": str(directory),
+        "address": address,
+        "delivered": done.delivered,
+        "kept": done.kept,
+        "refused": [{"file": name, "why": why} for name, why in done.refused.items()],
+        "notTried": done.left,
+        "stopped": done.stopped or None,
+        "dropped": done.dropped,
+    }
 
 
 def _changed(changed: Sequence[Mapping[str, Any]] | None) -> list[dict[str, Any]] | None:

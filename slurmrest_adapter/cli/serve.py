@@ -17,6 +17,7 @@ from slurmrest_adapter.config import Settings, load
 from slurmrest_adapter.domain.errors import ConfigError
 from slurmrest_adapter.server.health import HealthWatch
 from slurmrest_adapter.sources.spank import read_key
+from slurmrest_adapter.sources.spankpost import path_of
 from slurmrest_adapter.tracking.driver.events import Intake
 from slurmrest_adapter.tracking.driver.loop import Loop
 
@@ -96,7 +97,6 @@ class _Spank(NamedTuple):
 
 def _spank(settings: Settings) -> _Spank | None:
     """What events need, had before anything is started; None where they are not enabled."""
-    from slurmrest_adapter.server.events import path_of
     from slurmrest_adapter.server.listen import bind
 
     given = settings.spank

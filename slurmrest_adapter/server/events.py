@@ -18,12 +18,10 @@ from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from http import HTTPStatus
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import h11
 import structlog
 
-from slurmrest_adapter.domain.spank import EVENTS_PATH
 from slurmrest_adapter.sources.spank import MOST_BYTES, SIGNATURE_HEADER
 from slurmrest_adapter.tracking.driver.events import Intake, Outcome
 
@@ -40,12 +38,6 @@ RATE = 2000.0
 _BATCH = 256
 _CODES = {Outcome.FORGED: 403, Outcome.MALFORMED: 400}
 _SIGNATURE = SIGNATURE_HEADER.lower().encode()
-
-
-def path_of(address: str) -> str:
-    """The HTTP path of ``spank.events``; on a unix socket it is fixed."""
-    url = urlsplit(address)
-    return EVENTS_PATH if url.scheme == "unix" else url.path
 
 
 class EventListener:

@@ -49,7 +49,7 @@ _DECODER = msgspec.json.Decoder(_Wire)
 
 
 def read_key(path: Path) -> bytes:
-    """The key that nodes sign with; a newline at its end is not part of it.
+    """The key that nodes sign with; one newline at its end is not part of it.
 
     Raises:
         ConfigError: it cannot be read, others than its owner may use it, its owner is neither root nor
@@ -70,7 +70,7 @@ def read_key(path: Path) -> bytes:
             if found.st_mode & 0o077:
                 mode = stat.S_IMODE(found.st_mode)
                 raise ConfigError(f"{where} has mode {mode:04o}, so others may use it: chmod 600")
-            key = file.read(_MOST_KEY_BYTES + 1).rstrip(b"\r\n")
+            key = file.read(_MOST_KEY_BYTES + 2).removesuffix(b"\n")
     except OSError as error:
         raise ConfigError(f"{where} cannot be read: {error.strerror}") from error
     if len(key) > _MOST_KEY_BYTES:

@@ -99,8 +99,8 @@ def test_frozen() -> None:
         ("podrunner: {python: 'python3; rm'}", "podrunner.python"),
         ("spank: {events: 127.0.0.1:6825}", "spank.events: the address of events is http://HOST:PORT/PATH"),
         ("spank: {events: http://h/p}", "spank.events"),
-        ("spank: {events: http://h:1}", "spank.events"),
-        ("spank: {events: http://h:1/}", "spank.events"),
+        ("spank: {events: http://h:0/p}", "spank.events"),
+        ("spank: {events: 'http://h:1/a b'}", "spank.events"),
         ("spank: {events: https://h:1/p}", "spank.events"),
         ("spank: {events: 'http://h:1/p?q=1'}", "spank.events: the address of events"),
         ("spank: {events: unix://relative}", "spank.events"),
@@ -120,7 +120,8 @@ def test_an_error_names_the_key(tmp_path: Path, text: str, words: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "address", ["http://10.0.0.1:6825/spank/v1/events", "http://[::1]:80/e", "unix:///run/sra.sock"]
+    "address",
+    ["http://10.0.0.1:6825/spank/v1/events", "http://[::1]:80/e", "http://head:80", "unix:///run/sra.sock"],
 )
 def test_where_events_may_be_posted(tmp_path: Path, address: str) -> None:
     assert load(written(tmp_path, f"spank: {{events: '{address}'}}")).spank.events == address

@@ -10,7 +10,7 @@ from typing import Any
 from slurmrest_adapter.domain import spank, usage
 from slurmrest_adapter.domain.errors import NotFound, SlurmError
 from slurmrest_adapter.domain.jobs import AccountingRecord, JobInfo, JobState
-from slurmrest_adapter.domain.states import Standing, classify
+from slurmrest_adapter.domain.states import Kind, Standing, classify
 from slurmrest_adapter.sources.runner import read_newer
 from slurmrest_adapter.sources.userfiles import Mark, UntrustedFile
 from slurmrest_adapter.store.base import PodRecord, Stage
@@ -39,6 +39,7 @@ ACCOUNT_FOR_SECONDS = 15.0
 # A submit that has not been answered for so long is looked for by its name.
 ADOPT_AFTER_SECONDS = 5.0
 ADOPT_LONGEST_SECONDS = 60.0
+_AT_WORK = frozenset({Kind.STARTING, Kind.RUNNING, Kind.FINISHING})
 # Who said it, in the story.
 _SOURCES: Mapping[type[Event], str] = {
     StatesAnswered: "slurm",
@@ -149,6 +150,13 @@ class Follower:
             self.refresh(adopt(self._deps, record))
         except SlurmError as error:
             self._take(CouldNotAsk(str(error)))
+
+    def reread(self) -> Seen | None:
+        """What the runner has written since, without asking Slurm; None where no runner can be at work."""
+        if self._tracked.ended or self._tracked.standing.kind not in _AT_WORK:
+            return None
+        self._read_runner()
+        return self._seen()
 
     def recall_events(self) -> None:
         """Read the job's SPANK events again: there are new ones."""

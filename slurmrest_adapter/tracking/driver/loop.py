@@ -27,6 +27,8 @@ from slurmrest_adapter.tracking.driver.hints import Hints
 
 log = structlog.get_logger(__name__)
 
+# A container's start and end are in its runner's file, and cost Slurm nothing.
+RUNNER_SECONDS = 1.0
 # Looks kept in memory; older ones of ended pods are made anew from the store.
 REMEMBERED = 5000
 
@@ -36,7 +38,7 @@ class Loop:
 
     Args:
         deps: the driver's surroundings.
-        interval: seconds between two questions.
+        interval: seconds between two questions; runners' files are read more often where it is long.
         one_asker: a service user asks for everybody, so that one question is enough.
     """
 
@@ -127,6 +129,14 @@ class Loop:
         if self._deps.events is not None:
             self._deps.events.add((), (), {LOOKS: 1})
 
+    def read_runners(self) -> None:
+        """Take what the runners have written, and ask nobody."""
+        for uid, follower in self._followers.items():
+            with self._alone(uid):
+                seen = follower.reread()
+                if seen is not None:
+                    self._seen[uid] = seen
+
     def _look_at(self, records: dict[str, PodRecord]) -> None:
         questions: dict[str, dict[str, int]] = defaultdict(dict)
         for uid, record in records.items():
@@ -209,7 +219,7 @@ class Loop:
                 del self._seen[uid]
 
     def _run(self) -> None:
-        next_round = time.monotonic()
+        next_round = next_reading = time.monotonic()
         while not self._stop.is_set():
             self._wake.clear()
             try:
@@ -217,13 +227,18 @@ class Loop:
                     self._all_now = False
                     self.round()
                     next_round = time.monotonic() + self._interval
+                    next_reading = time.monotonic() + RUNNER_SECONDS
                 elif hinted := self._hints.due(time.monotonic()):
                     self.glance(hinted)
+                elif time.monotonic() >= next_reading:
+                    self.read_runners()
+                    next_reading = time.monotonic() + RUNNER_SECONDS
             except Exception:  # one bad round must not end all following
                 log.exception("a round of the driver failed")
                 next_round = max(next_round, time.monotonic() + self._interval)
+                next_reading = time.monotonic() + RUNNER_SECONDS
             if not self._all_now:
-                until = min(next_round, self._hints.next() or next_round)
+                until = min(next_round, next_reading, self._hints.next() or next_round)
                 self._wake.wait(max(0.0, until - time.monotonic()))
 
 

@@ -19,11 +19,12 @@ import pytest
 from slurmrest_adapter.domain.errors import ConfigError
 from slurmrest_adapter.server import events as module
 from slurmrest_adapter.server.app import create_app
-from slurmrest_adapter.server.events import EventListener, path_of
+from slurmrest_adapter.server.events import EventListener
 from slurmrest_adapter.server.health import HealthWatch
 from slurmrest_adapter.server.listen import bind, server
 from slurmrest_adapter.server.pools import Pools
 from slurmrest_adapter.server.service import Service
+from slurmrest_adapter.sources.spankpost import path_of
 from slurmrest_adapter.store.events import SqliteEvents
 from slurmrest_adapter.tracking.driver.events import Intake
 from slurmrest_adapter.tracking.driver.loop import Loop
@@ -275,6 +276,14 @@ def test_neither_a_flood_nor_slow_posters_stop_the_plugin_api(
         api.should_exit = True
         thread.join()
         pools.close()
+
+
+@pytest.mark.parametrize(
+    ("address", "path"),
+    [("http://h:1/a/b", "/a/b"), ("http://h:1", PATH), ("http://h:1/", PATH), ("unix:///run/x.sock", PATH)],
+)
+def test_the_path_is_the_one_that_the_plugin_takes(address: str, path: str) -> None:
+    assert path_of(address) == path
 
 
 def test_it_ends_with_connections_open(edge: Edge) -> None:

@@ -212,3 +212,18 @@ def test_a_job_that_has_started_since_the_last_look_gets_its_grace(world: World)
     ask(world.deps, record)
     loop.round()
     assert (world.slurm.signals, world.slurm.cancels) == ([(100, "TERM", True)], [])
+
+
+def test_containers_are_seen_between_two_questions(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    record = submit(world.deps, pod())
+    world.slurm.start(100)
+    loop = Loop(world.deps, interval=300.0)
+    loop.round()
+    calls = counted(world, monkeypatch)
+    world.runner_writes(record, 1, None, container_record(state="running", code=None))
+    loop.read_runners()
+    seen = loop.seen(UID)
+    assert seen is not None
+    assert seen.status.phase == "Running"
+    loop.read_runners()
+    assert calls == {"update": 1}  # what changed is written, and nobody is asked
