@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import re
 from pathlib import Path
 
@@ -99,7 +100,7 @@ def _write(lab: Lab, name: str, user: dict[str, str]) -> Path:
         "current-context": lab.name,
     }
     path = lab.kubeconfigs / name
-    fresh = path.with_name(f".{name}.new")
+    fresh = path.with_name(f".{name}.{os.getpid()}.new")  # several commands may write it at once
     fresh.touch(0o600)
     fresh.write_text(json.dumps(content, indent=1) + "\n")
     fresh.rename(path)

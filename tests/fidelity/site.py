@@ -74,7 +74,7 @@ class Site:
 def site(directory: Path) -> Iterator[Site]:
     """A node that is Ready; pods and node are gone afterwards."""
     slurm = slurm_lab()
-    subprocess.run([KUBE_LAB, "up"], check=True, capture_output=True)
+    _kube_lab("up")
     kube = dict(word.split("=", 1) for word in shlex.split(_kube_lab("env")))
     lock, number = _number(Path(kube["KUBECONFIG"]).parent)
     name = f"fidelity-{number}"
@@ -101,7 +101,9 @@ def site(directory: Path) -> Iterator[Site]:
 
 
 def _kube_lab(*arguments: str) -> str:
-    return subprocess.run([KUBE_LAB, *arguments], check=True, capture_output=True, text=True).stdout
+    done = subprocess.run([KUBE_LAB, *arguments], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 def _number(directory: Path) -> tuple[IO[str], int]:

@@ -68,12 +68,10 @@ def test_the_scope_is_every_row_that_must_hold_of_its_groups() -> None:
     assert set(scope) == set(wanted)
 
 
-def test_every_test_is_named_by_a_row_in_scope() -> None:
-    scope = set(rows.read_scope())
-    for name in collected():
-        found = rows.ids_in(name)
-        assert len(found) == 1, name
-        assert found[0] in scope, name
+def test_the_tests_are_the_rows_in_scope() -> None:
+    named = {name: rows.ids_in(name) for name in collected()}
+    assert [name for name, found in named.items() if len(found) != 1] == []
+    assert {found[0] for found in named.values()} == set(rows.read_scope())
 
 
 def test_ids_in_names() -> None:
