@@ -45,6 +45,7 @@ find_python() {
 # made anew when pyproject.toml changes.
 ensure_venv() {
     local python stamp
+    PATH=${PATH//"$ROOT/.venv/bin:"/}  # an activated one must not be what makes its successor
     python=$(find_python) || {
         ensure_packages python3 python3-venv
         python=$(find_python) || die "needs Python 3.11 or newer with the venv module"
