@@ -1,6 +1,7 @@
 """Sidecars: init containers that are restarted always (N25 to N31).
 
-The lab's API server stores their restart policy (docs/lab.md), so they come the whole way.
+The lab's API server stores their restart policy (docs/lab.md), so they come the whole way. As
+upstream, under several restart policies of the pod: a sidecar has its own.
 """
 
 from __future__ import annotations
@@ -53,12 +54,13 @@ def initialized_without(found: Pod, *names: str) -> bool:
     return (told["status"], told.get("message")) == ("False", words)
 
 
-def test_N25(cluster: Cluster, images: Images) -> None:
+@pytest.mark.parametrize("policy", ["Never", "OnFailure"])
+def test_N25(cluster: Cluster, images: Images, policy: str) -> None:
     main = writes(images, "echo main starts >>/log/story; sleep 1; cat /log/story; test -e /log/side")
     side = sidecar(images, "echo from the sidecar; " + STAYS.format("side"))
     # Started is not yet having written; so it is waited for, which shows that it runs beside it, too.
     init = writes(images, UNTIL.format("test -e /log/side"), "init")
-    made = cluster.create(with_inits(side, init, main=main))
+    made = cluster.create(with_inits(side, init, main=main, restartPolicy=policy))
     both = cluster.until(made, lambda found: running(found, "main"))
     assert running(both, "side")
     assert (status_of(both, "side")["ready"], status_of(both, "side")["started"]) == (True, True)
@@ -69,8 +71,11 @@ def test_N25(cluster: Cluster, images: Images) -> None:
     assert (restarts(done, "side"), terminated(done, "side")["reason"]) == (0, "Completed")
 
 
+@pytest.mark.parametrize("policy", ["Never", "OnFailure"])
 @pytest.mark.parametrize(("row", "code"), [("N26", 0), ("N27", 1)])
-def test_a_sidecar_that_keeps_ending(cluster: Cluster, images: Images, row: str, code: int) -> None:
+def test_a_sidecar_that_keeps_ending(
+    cluster: Cluster, images: Images, row: str, code: int, policy: str
+) -> None:
     side = sidecar(images, f"echo side >>/log/story; exit {code}")
     # The init container after it sees it restarted, and so does the app, which succeeds all the same.
     init = writes(
@@ -78,7 +83,8 @@ def test_a_sidecar_that_keeps_ending(cluster: Cluster, images: Images, row: str,
     )
     again = UNTIL.format('[ "$(tail -n 1 /log/story)" = side ]')
     main = writes(images, "echo main >>/log/story; " + again + "cat /log/story")
-    done = cluster.finished(cluster.create(made := with_inits(side, init, main=main)))
+    made = cluster.create(with_inits(side, init, main=main, restartPolicy=policy))
+    done = cluster.finished(made)
     story = cluster.log(made, "main").split()
     assert [word for word in story if word != "side"] == ["init", "main"]
     assert story[:2] == ["side", "side"]
@@ -89,9 +95,10 @@ def test_a_sidecar_that_keeps_ending(cluster: Cluster, images: Images, row: str,
     assert status_of(done, "side")["lastState"]["terminated"]["exitCode"] == code
 
 
-def test_N28(cluster: Cluster, images: Images) -> None:
+@pytest.mark.parametrize("policy", ["Never", "Always"])
+def test_N28(cluster: Cluster, images: Images, policy: str) -> None:
     bad = {**sidecar(images, "true"), "image": images.missing}
-    made = cluster.create(with_inits(bad, main=writes(images, "true"), restartPolicy="Always"))
+    made = cluster.create(with_inits(bad, main=writes(images, "true"), restartPolicy=policy))
 
     def backs_off(found: Pod) -> bool:
         if waiting(found, "main"):
@@ -99,6 +106,16 @@ def test_N28(cluster: Cluster, images: Images) -> None:
         return waiting(found, "side").get("reason") == "ImagePullBackOff"
 
     assert restarts(cluster.until(made, backs_off), "side") == 0
+
+
+def test_N29_once(cluster: Cluster, images: Images) -> None:
+    bad, side = writes(images, "exit 3", "init"), sidecar(images, STAYS.format("side"))
+    made = cluster.create(with_inits(bad, side, main=writes(images, "true")))
+    done = cluster.finished(made, "Failed")
+    assert terminated(done, "init")["exitCode"] == 3
+    for name in ("side", "main"):
+        assert "waiting" in status_of(done, name)["state"], status_of(done, name)
+    assert initialized_without(done, "init", "side")
 
 
 def test_N29(cluster: Cluster, images: Images) -> None:
@@ -115,6 +132,16 @@ def test_N29(cluster: Cluster, images: Images) -> None:
         return restarts(found, "init") >= 3
 
     assert initialized_without(cluster.until(made, failing), "init", "side")
+
+
+def test_N30_once(cluster: Cluster, images: Images) -> None:
+    side = sidecar(images, STAYS.format("side"))
+    bad = writes(images, UNTIL.format("test -e /log/side") + "cat /log/story; exit 3", "init")
+    made = cluster.create(with_inits(side, bad, main=writes(images, "true")))
+    done = cluster.finished(made, "Failed")
+    assert cluster.log(made, "init") == "side starts\n"
+    assert (terminated(done, "init")["exitCode"], terminated(done, "side")["exitCode"]) == (3, 0)
+    assert waiting(done, "main")["reason"] == "PodInitializing", status_of(done, "main")
 
 
 def test_N30(cluster: Cluster, images: Images) -> None:
