@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import sys
 
-NAMES = ("startup", "translate", "submit", "states")
+NAMES = ("startup", "translate", "submit", "states", "spank")
 
 
 def main(names: list[str]) -> int:

@@ -5,7 +5,9 @@ connection has little time, little room and one request, and all together have a
 this process. Whoever connects too often waits in the kernel's queue, where waiting costs nothing,
 and is turned away past it; the plugin then keeps its events in its spool.
 
-Events that come while others are written are written together, and each is answered when it is kept.
+An event is answered when it is kept, and a node waits for no more than some ten milliseconds. So all
+of it happens in the one thread, without waiting for another to get its turn: what has come by then is
+proved, read and written together. Only what may wait for the disk is done elsewhere.
 """
 
 from __future__ import annotations
@@ -35,7 +37,8 @@ CONNECTIONS = 512
 OF_AN_ADDRESS = 128
 # Connections a second, after a burst of as many: more would be this process's time, not the node's.
 RATE = 2000.0
-_BATCH = 256
+TIDY_SECONDS = 10.0
+_BATCH = 64
 _CODES = {Outcome.FORGED: 403, Outcome.MALFORMED: 400}
 _SIGNATURE = SIGNATURE_HEADER.lower().encode()
 
@@ -46,7 +49,7 @@ class EventListener:
     Args:
         listening: a bound socket, see `listen.bind`; closed by `stop`.
         path: the one path that is known.
-        intake: takes what is posted, in a thread of its own.
+        intake: takes what is posted, in this thread.
     """
 
     def __init__(self, listening: socket.socket, path: str, intake: Intake) -> None:
@@ -56,7 +59,7 @@ class EventListener:
         self._intake = intake
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, name="spank-events", daemon=True)
-        self._writer = ThreadPoolExecutor(1, thread_name_prefix="spank-store")
+        self._tidier = ThreadPoolExecutor(1, thread_name_prefix="spank-tidy")
         self._of_address: Counter[str] = Counter()
         self._waiting: list[tuple[bytes, str, asyncio.Future[int]]] = []
         self._stopped = asyncio.Event()
@@ -73,7 +76,7 @@ class EventListener:
         with contextlib.suppress(RuntimeError):  # it has ended by itself
             self._loop.call_soon_threadsafe(self._stopped.set)
         self._thread.join(10)
-        self._writer.shutdown(wait=True)
+        self._tidier.shutdown(wait=True)
         self._listening.close()
         if self._socket_file:
             Path(self._socket_file).unlink(missing_ok=True)
@@ -88,7 +91,7 @@ class EventListener:
             self._loop.run_until_complete(self._serve())
 
     async def _serve(self) -> None:
-        work = [asyncio.ensure_future(self._accept()), asyncio.ensure_future(self._write())]
+        work = [asyncio.ensure_future(one) for one in (self._accept(), self._write(), self._tidy())]
         stopped = asyncio.ensure_future(self._stopped.wait())
         done, _ = await asyncio.wait([*work, stopped], return_when=asyncio.FIRST_COMPLETED)
         for task in done - {stopped}:
@@ -196,9 +199,7 @@ class EventListener:
             if not self._waiting:
                 self._posted.clear()
             try:
-                outcomes = await self._loop.run_in_executor(
-                    self._writer, self._intake.take, [(body, signature) for body, signature, _ in batch]
-                )
+                outcomes = self._intake.take([(body, signature) for body, signature, _ in batch])
                 codes = [_CODES.get(outcome, 204) for outcome in outcomes]
             except Exception as error:
                 # A full disk, for one: the nodes keep them.
@@ -208,3 +209,12 @@ class EventListener:
             for (_, _, future), code in zip(batch, codes, strict=True):
                 if not future.done():  # its node has given up
                     future.set_result(code)
+            await asyncio.sleep(0)  # the answers first
+
+    async def _tidy(self) -> None:
+        while True:
+            await asyncio.sleep(TIDY_SECONDS)
+            try:
+                await self._loop.run_in_executor(self._tidier, self._intake.tidy)
+            except Exception:
+                log.exception("the store of spank events could not be tidied")

@@ -142,5 +142,5 @@ class EventStore(Protocol):
         ...
 
     def forget(self, before: float) -> None:
-        """Drop what is older, POSIX seconds."""
+        """Drop what is older, POSIX seconds; may wait for the disk, and is called now and then."""
         ...

@@ -2,8 +2,9 @@
 
 Of their own, because nodes decide how much is written here and a flood must not hold the lock that
 a pod's intent waits for. And with less ceremony: a node waits some milliseconds for its answer, so
-no commit waits for the disk. A killed process loses nothing by that; a power cut may lose the last
-events, which are news that Slurm itself can repeat.
+no commit waits for the disk; only `forget` does, which also folds the journal. A killed process
+loses nothing by that; a power cut may lose the last events, which are news that Slurm itself can
+repeat.
 """
 
 from __future__ import annotations
@@ -111,6 +112,7 @@ class SqliteEvents:
         with self._transaction() as db:
             db.execute("DELETE FROM events WHERE time < ?", (before,))
             db.execute("DELETE FROM nodes WHERE last < ?", (before,))
+        self._connection().execute("PRAGMA wal_checkpoint(PASSIVE)")
 
     def _insert(self, db: sqlite3.Connection, event: SpankEvent, body: bytes, added: dict[str, int]) -> bool:
         key = (event.node, event.stream, event.seq)
@@ -145,6 +147,7 @@ class SqliteEvents:
             db = sqlite3.connect(self._path, timeout=30, isolation_level=None)
             db.execute("PRAGMA journal_mode = WAL")
             db.execute("PRAGMA synchronous = NORMAL")
+            db.execute("PRAGMA wal_autocheckpoint = 0")
             self._local.db = db
         return db
 

@@ -28,7 +28,6 @@ RETENTION_SECONDS = 14 * 86400.0
 AHEAD_SECONDS = 3600.0
 # After its end a job's last events are on their way for seconds; later its id is another job's.
 AFTER_END_SECONDS = 3600.0
-_FORGET_EVERY = 3600.0
 _SAY_EVERY = 60.0
 
 
@@ -56,7 +55,7 @@ class _Kept(NamedTuple):
 
 
 class Intake:
-    """Takes events. One thread at a time.
+    """Takes events, one thread at a time.
 
     Args:
         events: keeps them.
@@ -82,7 +81,6 @@ class Intake:
         self._cluster = cluster
         self._hint = hint
         self._clock = clock
-        self._forgot = float("-inf")
         self._said: dict[Outcome, float] = {}
 
     def take(self, posted: Sequence[tuple[bytes, str]]) -> list[Outcome]:
@@ -118,7 +116,6 @@ class Intake:
         for kept, is_new in zip(keep, new, strict=True):
             if not is_new:
                 outcomes[kept.at] = Outcome.DUPLICATE
-        self._forget()
         return outcomes
 
     def counters(self) -> Mapping[str, int]:
@@ -162,11 +159,9 @@ class Intake:
         for uid, ended in told.items():
             self._hint(uid, ended)
 
-    def _forget(self) -> None:
-        now = self._clock()
-        if now - self._forgot >= _FORGET_EVERY:
-            self._forgot = now
-            self._events.forget(now - RETENTION_SECONDS)
+    def tidy(self) -> None:
+        """Forget what is old. May wait for the disk; in any thread, now and then."""
+        self._events.forget(self._clock() - RETENTION_SECONDS)
 
     def _say(self, outcome: Outcome, words: str) -> Outcome:
         """Log it, but not as often as somebody may post it."""
