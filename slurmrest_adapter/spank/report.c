@@ -92,8 +92,14 @@ static int make_event(struct sra_report *report, struct sra_event *event, const 
 }
 
 /* Is the sidecar to be asked now, or the event to be spooled at once? */
-static int may_try(const struct sra_report *report)
+static int may_try(struct sra_report *report)
 {
+	struct sra_job now;
+
+	/* The job's other processes on this node may have waited meanwhile. */
+	sra_job_load(&report->spool, report->node, report->id, &now);
+	if (now.waited_us > report->job.waited_us)
+		report->job.waited_us = now.waited_us;
 	return !report->gave_up && report->live_us < LIVE_US && report->job.waited_us + LEAST_US < BUDGET_US &&
 	       !sra_spool_is_down(&report->spool, report->config.retry_s);
 }

@@ -73,6 +73,13 @@ class Receiver:
     def __exit__(self, *exc: object) -> None:
         self.close()
 
+    @property
+    def port(self) -> int:
+        """Its TCP port."""
+        address = self._server.server_address
+        assert isinstance(address, tuple)
+        return int(address[1])
+
     def close(self) -> None:
         """Stop listening."""
         self._server.shutdown()

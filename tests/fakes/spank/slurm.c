@@ -6,6 +6,7 @@
  * Lines of the script; values may hold %XX:
  *   context slurmd|remote|local|allocator|job_script
  *   arg VALUE                  one argument of the line in plugstack.conf
+ *   clear args                 none of them any more
  *   item NAME NUMBER           job uid step array_job array_task task status pid
  *   without NAME               that item cannot be had
  *   env NAME=VALUE             the job's environment, for spank_getenv
@@ -25,7 +26,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#define MANY 64
+#define MANY 512
 
 struct spank_handle {
 	int unused;
@@ -193,6 +194,8 @@ static void call(const char *name)
 	spank_f *function;
 
 	snprintf(symbol, sizeof(symbol), "slurm_spank_%s", name);
+	if (!strcmp(name, "init"))
+		option_count = 0;
 	*(void **)&function = dlsym(plugin, symbol);
 	if (!function) {
 		printf("call %s missing\n", name);
@@ -229,6 +232,9 @@ static void obey(char *line)
 		choose(rest);
 	} else if (!strcmp(line, "call")) {
 		call(rest);
+	} else if (!strcmp(line, "clear")) {
+		while (arg_count)
+			free(args[--arg_count]);
 	} else if (!strcmp(line, "without")) {
 		put(items, &item_count, rest, "");
 	} else if (!strcmp(line, "arg")) {

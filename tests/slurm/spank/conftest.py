@@ -230,12 +230,17 @@ def site(request: pytest.FixtureRequest, sites: dict[str, Site]) -> Site:
     return sites[request.param]
 
 
+def headers(site: Site) -> Path:
+    """The headers of a lab's release, which it has fetched."""
+    status = (site.root / "var/lib/dpkg/status").read_text()
+    version = status.split("Package: slurmctld\n")[1].split("Version: ")[1].split("-")[0]
+    return Path(site.env["LAB_DIR"]).parents[1] / "headers" / version
+
+
 @pytest.fixture(scope="session", params=VERSIONS)
 def include(request: pytest.FixtureRequest, sites: dict[str, Site]) -> Path:
-    """The headers of a release, which the lab has fetched."""
-    version = (sites[request.param].root / "var/lib/dpkg/status").read_text()
-    version = version.split("Package: slurmctld\n")[1].split("Version: ")[1].split("-")[0]
-    return Path(sites[request.param].env["LAB_DIR"]).parents[1] / "headers" / version
+    """The headers of a release."""
+    return headers(sites[request.param])
 
 
 @pytest.fixture(scope="session")
