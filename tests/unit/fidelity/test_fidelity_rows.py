@@ -38,7 +38,10 @@ SINGLE_ROWS = {"R134", "R135", "R136", "R145", "R151", "R170", "R176"}
 
 def collected() -> list[str]:
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider", str(rows.TESTS)],
+        [
+            *(sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider"),
+            *("-m", "not soak", str(rows.TESTS)),
+        ],
         capture_output=True,
         text=True,
         cwd=ROOT,
