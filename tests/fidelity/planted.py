@@ -97,11 +97,11 @@ BUGS = (
         "R131",
     ),
     _bug(
-        "OnFailure restarts what succeeded",
-        "slurmrest_adapter/podrunner/backoff.py",
-        'return policy == "Always" or (policy == "OnFailure" and code != 0)',
-        'return policy in ("Always", "OnFailure")',
-        "R003",
+        "a failure is called Completed",
+        "slurmrest_adapter/podrunner/runner.py",
+        '"Completed" if ended.code == 0 else "Error"',
+        '"Completed" if ended.code is not None else "Error"',
+        "R001",
     ),
     _bug(
         "the log stands for an empty message of a success too",
