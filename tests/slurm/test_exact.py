@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 import secrets
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 
 from slurmrest_adapter.domain.podplan import ContainerPlan, DnsPlan, FilePlan, MountPlan, VolumePlan
 from slurmrest_adapter.podrunner import first
+from slurmrest_adapter.podrunner.container import _TAKEN
 from tests.slurm.test_runner import ALICE, SIF, Site, lab, shared_site, shell, site, wait_for
 
 pytestmark = pytest.mark.slurm
@@ -34,6 +36,7 @@ argv = [text(word) for word in open("/proc/self/cmdline", "rb").read().split(b"\
 env = {text(name): text(value) for name, value in os.environb.items()}
 print(json.dumps([argv, env, os.getcwd(), files]))
 """
+SCRIPT = f"#!/usr/bin/python3\n{TELL}"
 # The image's own and the GPUs'; nothing of the node's, of Slurm's or of Apptainer's.
 KNOWN = {"PATH", "HOME", "LAB_IMAGE", "GPG_KEY", "LANG", "PYTHON_VERSION", "PYTHON_SHA256"}
 KNOWN |= {"CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL"}
@@ -79,39 +82,55 @@ paths = st.text(st.characters(codec="utf-8", exclude_characters="\0/\r"), min_si
 )
 
 
+# How a program can be named: by its path, from the working directory, or for PATH to find.
+WAYS = ("absolute", "relative", "bare")
+
+
 @st.composite
 def wanted(draw: st.DrawFn) -> dict[str, Any]:
-    """One container: variables, arguments, files with modes."""
+    """One container: its program, arguments, variables, files with modes."""
     return {
+        "program": draw(paths),
+        "way": draw(st.sampled_from(WAYS)),
         "env": draw(st.dictionaries(draw(st.sampled_from([tame, names])), values, max_size=8)),
         "args": draw(st.lists(values, max_size=8)),
         "files": draw(st.dictionaries(paths, st.tuples(modes, st.binary(max_size=200)), max_size=4)),
     }
 
 
-@pytest.mark.parametrize("mode", ["sandbox", "plain"])
-@settings(
-    max_examples=4,
-    deadline=None,
-    phases=[Phase.generate],
-    suppress_health_check=list(HealthCheck),
-)
-@given(st.lists(wanted(), min_size=6, max_size=6))
-def test_hostile(site: Site, mode: str, cases: list[dict[str, Any]]) -> None:
-    """Exact in a sandbox; exact or refused by name where Apptainer starts the program."""
+def command_of(case: dict[str, Any]) -> str:
+    prefix = {"absolute": "/programs/", "relative": "./", "bare": ""}[case["way"]]
+    return f"{prefix}{case['program']}"
+
+
+def refused_in_plain(name: str, value: str) -> bool:
+    """What docs/configuration.md says that Apptainer cannot carry: no shell identifiers, its own names…"""
+    return (
+        not re.fullmatch("[A-Za-z_][A-Za-z0-9_]*", name)
+        or name in ("LD_LIBRARY_PATH", "HOME")
+        or name in _TAKEN
+        or any(mark in value for mark in ("\r\n", "\x80", "\x81"))
+    )
+
+
+def hostile(site: Site, mode: str, cases: list[dict[str, Any]]) -> None:
+    """One pod, a container for each case: exact, or in plain mode refused by name."""
     containers, volumes = [], []
     for number, case in enumerate(cases):
         files = tuple(
             FilePlan(path, mode_, base64.b64encode(data).decode())
             for path, (mode_, data) in case["files"].items()
         )
-        volumes.append(VolumePlan(f"v{number}", files))
+        # A script is started with its own path among the arguments, so they show that too.
+        program = FilePlan(case["program"], 0o755, base64.b64encode(SCRIPT.encode()).decode())
+        volumes += [VolumePlan(f"v{number}", files), VolumePlan(f"p{number}", (program,))]
         env = {name: value for name, value in case["env"].items() if not name.startswith(DECISIVE)}
         case["env"] = env
         containers.append(
             ContainerPlan(
-                f"c{number}", site.image("python:3"), command=("python3", "-c", TELL, *case["args"]),
-                env=tuple(env.items()), mounts=(MountPlan(f"v{number}", "/files", True),),
+                f"c{number}", site.image("python:3"), command=(command_of(case), *case["args"]),
+                env=(*env.items(), ("PATH", "/programs:/usr/bin:/bin")), working_dir="/programs",
+                mounts=(MountPlan(f"v{number}", "/files", True), MountPlan(f"p{number}", "/programs", True)),
             )
         )  # fmt: skip
     pod = site.pod(*containers, volumes=tuple(volumes), mode=mode)
@@ -119,11 +138,19 @@ def test_hostile(site: Site, mode: str, cases: list[dict[str, Any]]) -> None:
     for number, case in enumerate(cases):
         record = pod.record(number)
         if mode == "plain" and record["reason"] == "ContainerCannotRun":
-            assert any(repr(name) in record["message"] or name == "HOME" for name in case["env"]), record
+            named = [name for name, value in case["env"].items() if f"env {name!r}" in record["message"]]
+            named += ["HOME"] if "HOME" in case["env"] and "env HOME:" in record["message"] else []
+            assert named, (case, record)
+            assert all(refused_in_plain(name, case["env"][name]) for name in named), (case, record)
             continue
         assert record["exit_code"] == 0, (case, record, pod.output(f"c{number}", "stderr"))
-        argv, environ, _, files = json.loads(pod.output(f"c{number}"))
-        assert argv[3:] == [latin(word) for word in case["args"]]
+        argv, environ, cwd, files = json.loads(pod.output(f"c{number}"))
+        # What the kernel makes of a script's name: where it was found, for one without a slash; and
+        # Apptainer finds a relative one too before it starts it.
+        found = case["way"] == "bare" or mode == "plain"
+        path = f"/programs/{case['program']}" if found else command_of(case)
+        assert argv[1:] == [latin(word) for word in (path, *case["args"])]
+        assert cwd == "/programs"
         given_ = {latin(name): latin(value) for name, value in case["env"].items()}
         assert {name: environ.get(name) for name in given_} == given_
         assert files == {
@@ -132,6 +159,49 @@ def test_hostile(site: Site, mode: str, cases: list[dict[str, Any]]) -> None:
         }
         if mode == "sandbox":
             assert set(environ) - set(given_) <= KNOWN
+
+
+def few(examples: int) -> Callable[[Any], Any]:
+    return settings(
+        max_examples=examples, deadline=None, phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("mode", ["sandbox", "plain"])
+@few(4)
+@given(st.lists(wanted(), min_size=6, max_size=6))
+def test_hostile(site: Site, mode: str, cases: list[dict[str, Any]]) -> None:
+    """Exact in a sandbox; exact or refused by name where Apptainer starts the program."""
+    hostile(site, mode, cases)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("mode", ["sandbox", "plain"])
+@few(60)
+@given(st.lists(wanted(), min_size=8, max_size=8))
+def test_hostile_for_long(site: Site, mode: str, cases: list[dict[str, Any]]) -> None:
+    hostile(site, mode, cases)
+
+
+DASHES = ("-x", "--", "--help")
+WORST = ("a b", "a\nb", "$(id)", "`id`", "'\"", "*", "~", "größer ☃", "a:b,c\\", "=", "#!")
+
+
+@pytest.mark.parametrize("mode", ["sandbox", "plain"])
+def test_the_worst_programs(site: Site, mode: str) -> None:
+    named = [(name, way) for name in DASHES for way in WAYS]
+    named += [(name, WAYS[at % len(WAYS)]) for at, name in enumerate(WORST)]
+    args = ["", "", "-x", "--", "\n", "$(id)"]
+    cases = [{"program": name, "way": way, "env": {}, "args": args, "files": {}} for name, way in named]
+    hostile(site, mode, cases)
+
+
+@pytest.mark.parametrize("mode", ["sandbox", "plain"])
+def test_an_empty_word_is_no_program(site: Site, mode: str) -> None:
+    pod = site.pod(ContainerPlan("main", SIF, command=("", "x")), mode=mode)
+    assert pod.run() == 127, pod.runner_log()
+    assert (pod.record()["reason"], "''" in pod.record()["message"]) == ("ContainerCannotRun", True)
 
 
 def test_processes_have_no_privileges_and_the_usual_surroundings(site: Site) -> None:
