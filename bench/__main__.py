@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import sys
 
-NAMES = ("startup", "translate", "submit", "states", "spank")
+NAMES = ("startup", "translate", "submit", "states", "spank", "spank-cost")
 
 
 def main(names: list[str]) -> int:
@@ -16,7 +16,7 @@ def main(names: list[str]) -> int:
         return 2
     failed = False
     for name in names or NAMES:
-        for verdict in importlib.import_module(f"bench.{name}").run():
+        for verdict in importlib.import_module(f"bench.{name.replace('-', '_')}").run():
             print(f"{name}: {verdict.line()}", flush=True)
             failed = failed or not verdict.passed
     return 1 if failed else 0

@@ -176,7 +176,7 @@ void sra_report_send(struct sra_report *report, const char *name,
 
 void sra_report_sum_up(const struct sra_report *report)
 {
-	sra_verbose("job %" PRIu32 " %s on %s: %u events delivered, %u spooled, %u lost, %" PRIu64 " us", report->id,
-		    report->step[0] ? report->step : "node", report->node, report->delivered, report->spooled,
-		    report->lost, report->spent_us);
+	sra_verbose("job %" PRIu32 " %s on %s: %u events delivered, %u spooled, %u lost, %" PRIu64 " us with the sidecar, %" PRIu64 " us",
+		    report->id, report->step[0] ? report->step : "node", report->node, report->delivered,
+		    report->spooled, report->lost, report->live_us, report->spent_us);
 }

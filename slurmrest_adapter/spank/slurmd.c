@@ -47,7 +47,6 @@ static void script(spank_t spank, int ac, char **av, const char *event, int ends
 		return;
 	sra_options_ask(spank, &said);
 	sra_report_enter(&report, began);
-	/* What a job of the same number left behind is not this one's. */
 	if (ends)
 		sra_job_load(&report.spool, report.node, report.id, &known);
 	else
@@ -55,13 +54,15 @@ static void script(spank_t spank, int ac, char **av, const char *event, int ends
 	sra_options_merge(&said, &known.options);
 	report.job.options = said;
 	report.job.waited_us = known.waited_us;
-	if (sra_options_report(&said, report.config.report_all)) {
-		if (!ends)
-			sra_job_store(&report.spool, report.node, report.id, &report.job);
-		if (sra_options_wants(&said, ends))
-			sra_report_send(&report, event, NULL, NULL);
-	}
-	if (ends || !sra_options_report(&said, report.config.report_all))
+	/* For the steps of srun, which have no option of ours. What an earlier job of that number left is not this
+	 * one's. */
+	if (!ends && (said.pod[0] || said.events != SRA_UNSAID))
+		sra_job_store(&report.spool, report.node, report.id, &report.job);
+	else if (!ends)
+		sra_job_forget(&report.spool, report.node, report.id);
+	if (sra_options_report(&said, report.config.report_all) && sra_options_wants(&said, ends))
+		sra_report_send(&report, event, NULL, NULL);
+	if (ends)
 		sra_job_forget(&report.spool, report.node, report.id);
 	sra_report_leave(&report);
 	if (report.sequence)

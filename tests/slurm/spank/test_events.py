@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import signal
 import uuid
+from pathlib import Path
 
 import pytest
 
+from tests.labs import SHELL, Cli, Lab
 from tests.slurm.spank.conftest import BATCH, Event, Site, words
 
 pytestmark = pytest.mark.slurm
@@ -49,6 +51,29 @@ def test_a_job_of_a_pod(site: Site) -> None:
     used = one(events, "step_end")
     assert 0 < used["cpu_s"] < 10
     assert 100_000 < used["peak_bytes"] < 1_000_000_000
+
+
+def test_a_pod_through_the_command_line(site: Site, tmp_path: Path) -> None:
+    cli = Cli(Lab(dict(site.env)), tmp_path).configure(
+        spank={"enabled": True, "events": site.url, "key_file": str(site.key_file)}
+    )
+    limits = {"cpu": "1", "memory": "100Mi", "nvidia.com/gpu": 1}
+    main = {"name": "main", "image": f"{site.env['LAB_REGISTRY']}/{SHELL}", "command": ["env"]}
+    made = cli.run(
+        {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": "told", "namespace": "physics"},
+            "spec": {"restartPolicy": "Never", "containers": [{**main, "resources": {"limits": limits}}]},
+        }
+    )
+    assert made.code == 0, made.err
+    document = made.json()
+    events = site.story(document["job"]["id"])
+    assert words(events) == BATCH
+    sound(events, pod=document["uid"])
+    assert all(len(event["gpus"]) == 1 for event in events)
+    assert "SPANK" not in cli("logs", document["uid"]).out
 
 
 def test_a_pod_that_wants_only_its_ends_told(site: Site) -> None:
