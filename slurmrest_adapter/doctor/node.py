@@ -106,7 +106,7 @@ def _sandboxed(directory: str, image: str) -> Dict[str, Any]:
         return 0
 
     try:
-        sandbox.run(directory, [], body, [reading])
+        sandbox.run(directory, [], body)
     except sandbox.Unavailable as error:
         os.close(writing)
         os.close(reading)

@@ -4,11 +4,11 @@ A process's first environment stays in its memory, where ``/proc/PID/environ`` s
 unset later. So the pieces are overwritten there, before anything is started that could inherit them.
 """
 
-import base64
-import bz2
 import ctypes
 import os
-from typing import Optional
+from typing import Optional, Tuple
+
+from . import process
 
 _COUNT, _PIECE, _PREFIX = "SRA_PLAN_PIECES", "SRA_PLAN_{}", "SRA_PLAN_"
 _START, _END = 47, 48  # env_start and env_end among the fields after the program's name
@@ -24,7 +24,20 @@ def take() -> Optional[bytes]:
         pieces = [found[_PIECE.format(number)] for number in range(int(found[_COUNT]))]
     except KeyError as error:
         raise ValueError("{} is missing in the job's environment".format(error.args[0]))
-    return bz2.decompress(base64.b64decode("".join(pieces), validate=True))
+
+    def unpack() -> Tuple[bytes, str]:
+        import base64  # both large, and not needed again
+        import bz2
+
+        try:
+            return bz2.decompress(base64.b64decode("".join(pieces), validate=True)), ""
+        except (OSError, ValueError) as error:
+            return b"", str(error)
+
+    text, problem = process.apart(unpack)
+    if problem:
+        raise ValueError(problem)
+    return bytes(text)
 
 
 def _wipe() -> None:

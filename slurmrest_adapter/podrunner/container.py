@@ -6,7 +6,6 @@ what the kernel would refuse is looked for first, in the root file system.
 """
 
 import os
-import re
 import stat
 from collections import OrderedDict
 from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Tuple
@@ -16,7 +15,6 @@ from .volumes import Bound
 
 DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 NOT_FOUND, NOT_EXECUTABLE, START_FAILED = 127, 126, 128
-_NAME = re.compile(r"^[A-Za-z_][A-Za-z0-9_]*$")
 # The shell code by which Apptainer sets a container's variables uses these itself. Seen with 1.4.5: each
 # came out lost or changed; neighbours such as PWD, IFS, PS1 or APPTAINER_NAME came out right.
 _TAKEN: Tuple[str, ...] = (
@@ -152,7 +150,7 @@ def impossible(name: str, value: str) -> Optional[str]:
 
 def refusal(name: str, value: str) -> Optional[str]:
     """Why Apptainer cannot pass a variable exactly; None if it can. Never tells the value."""
-    if not _NAME.match(name):
+    if not name.isidentifier() or max(name) > "z":
         return "the name is no shell identifier, which Apptainer (podrunner mode plain) cannot pass"
     if name in _TAKEN:
         return "Apptainer (podrunner mode plain) uses this name itself"

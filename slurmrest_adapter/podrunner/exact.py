@@ -8,15 +8,13 @@ What cannot be started comes back in words on a pipe, and so does the program's 
 
 import contextlib
 import errno
-import json
 import os
-import struct
-import traceback
 from typing import Dict, List, NamedTuple, Optional
 
 from . import assemble, first, process, syscalls
 from .container import DEFAULT_PATH, NOT_EXECUTABLE, NOT_FOUND, START_FAILED, CannotRun, Start
 
+_PROBLEM = b"E"  # what a report begins with that is no status: a code, a space, words, a NUL
 _MISSING = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG)
 # Variables of an image that was no OCI image come from scripts in it, which Apptainer would read.
 _SCRIPTS = "/.singularity.d/env"
@@ -54,11 +52,11 @@ def ended(container: Container, status: int) -> process.Ended:
     """How a container ended whose first process was waited for; raises CannotRun if it never began."""
     with os.fdopen(container.report, "rb") as stream:
         report = stream.read()
-    if report.startswith(b"{"):
-        problem = json.loads(report.partition(b"\n")[0].decode("ascii"))
-        raise CannotRun(problem["code"], problem["message"])
+    if report.startswith(_PROBLEM):
+        code, _, message = report[1:].partition(b"\0")[0].decode("utf-8", "surrogatepass").partition(" ")
+        raise CannotRun(int(code), message)
     if len(report) == 4:
-        return process.decode(struct.unpack("<i", report)[0])
+        return process.decode(int.from_bytes(report, "little"))
     if os.WIFSIGNALED(status):  # the whole namespace was killed
         return process.decode(status)
     raise CannotRun(START_FAILED, "the container's first process ended; see runner.log")
@@ -122,8 +120,11 @@ def _tell(report: int, error: BaseException) -> None:
     if isinstance(error, CannotRun):
         code = error.code
     elif not isinstance(error, OSError):
+        import traceback  # large, and seldom needed
+
         traceback.print_exc()
-    os.write(report, (json.dumps({"code": code, "message": str(error)[:2000]}) + "\n").encode("ascii"))
+    words = "{} {}".format(code, str(error)[:2000].replace("\0", " "))
+    os.write(report, _PROBLEM + words.encode("utf-8", "surrogatepass") + b"\0")
 
 
 def execute(argv: List[str], env: Dict[str, str]) -> None:

@@ -1,6 +1,5 @@
 """Which GPUs Slurm allotted to the job, and what of them a container sees."""
 
-import glob
 import os
 from typing import Dict, List, Mapping, NamedTuple
 
@@ -41,7 +40,8 @@ def allotted(environ: Mapping[str, str], dev: str = "/dev") -> Allotment:
     if not indices:
         return Allotment([], [], False, visible)
     others = [os.path.join(dev, name) for name in ("kfd", "dri", *CONTROL_NODES)]
-    others += sorted(glob.glob(os.path.join(dev, "nvidia[0-9]*")))
+    names = [name for name in os.listdir(dev) if name[: len("nvidia")] == "nvidia" and name[-1:].isdigit()]
+    others += [os.path.join(dev, name) for name in sorted(names)]
     return Allotment(indices, [path for path in others if os.path.exists(path)], False, visible)
 
 

@@ -14,8 +14,7 @@ from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional
 
 from . import registry, sif
 from .plan import ContainerPlan, Plan
-
-LOCAL_BASE = "/var/tmp"
+from .volumes import LOCAL_BASE, VolumeError, own_directory
 
 
 class ImageError(Exception):
@@ -85,7 +84,10 @@ class Store:
     """SIF files named by digest in a directory that only this user can write."""
 
     def __init__(self, base: Optional[str]) -> None:
-        self.directory = own_directory(base or LOCAL_BASE)
+        try:
+            self.directory = own_directory(base or LOCAL_BASE)
+        except VolumeError as error:
+            raise ImageError(str(error))
 
     def path(self, digest: str) -> str:
         """Where the image of this digest is, or would be."""
@@ -191,25 +193,3 @@ def run_apptainer(argv: List[str], directory: str) -> None:
         words = result.stdout.decode("utf-8", "replace").strip().splitlines()
         fatal = [line for line in words if line.startswith("FATAL:")]
         raise ImageError("apptainer: " + "; ".join(fatal or words[-3:])[:2000])
-
-
-def own_directory(base: str) -> str:
-    """The directory ``slurmrest-adapter-<uid>`` below `base`, made if need be; raises ImageError.
-
-    Below a directory that everybody can write, another user may have put something of this name: it
-    must be a directory, no link, ours, and closed to all others.
-    """
-    path = os.path.join(base, "slurmrest-adapter-{}".format(os.getuid()))
-    try:
-        with contextlib.suppress(FileExistsError):
-            os.mkdir(path, 0o700)
-        details = os.lstat(path)
-    except OSError as error:
-        raise ImageError("{}: {}".format(path, error.strerror))
-    if not stat.S_ISDIR(details.st_mode):
-        raise ImageError("{}: is not a directory".format(path))
-    if details.st_uid != os.getuid():
-        raise ImageError("{}: belongs to another user".format(path))
-    if stat.S_IMODE(details.st_mode) & 0o077:
-        raise ImageError("{}: is open to other users".format(path))
-    return path

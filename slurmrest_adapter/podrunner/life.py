@@ -25,6 +25,7 @@ class Life:
         self._started = False
         self._begun = 0.0
         self._over = False  # no further start
+        self._lacks_image = False
         self._backoff = Backoff(context.plan.backoff_base)
         self._images = Backoff(context.plan.backoff_base, context.plan.backoff_base)
 
@@ -49,7 +50,8 @@ class Life:
             return
         self.fresh = False
         self._begun = time.monotonic()
-        self._record.update(reason="ContainerCreating", message="")
+        if not self._lacks_image:  # else what was wrong with it stands until it is not
+            self._record.update(reason="ContainerCreating", message="")
         self._run = Runner(self._context, self.container, self._record, self._ran, self._ended)
         self._run.begin()
 
@@ -81,6 +83,7 @@ class Life:
     def _ended(self, run: Runner) -> None:
         self._run = None
         self._started = self._started or run.running
+        self._lacks_image = run.image_failed or (self._lacks_image and run.code is None)
         if run.code is None:  # the pod ended before it could start
             self._finish()
         elif run.image_failed:

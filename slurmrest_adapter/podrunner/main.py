@@ -5,7 +5,6 @@ import os
 import signal
 import sys
 import time
-import traceback
 from typing import Any, Callable, Dict, List, Mapping, Optional
 
 from . import carried, gpus, names, plan, sandbox, status, volumes
@@ -42,11 +41,7 @@ def main() -> int:
     record.uid = pod_plan.uid
     record.containers = _waiting(pod_plan, job, record.restarts)
     record.write()
-    code = _run(pod_plan, record, pod, _deadline(pod_plan, os.environ, time.time()))
-    if pod_plan.once:
-        with contextlib.suppress(OSError):
-            os.unlink(os.path.join(pod, "plan.json"))
-    return code
+    return _run(pod_plan, record, pod, _deadline(pod_plan, os.environ, time.time()))
 
 
 def _run(pod_plan: plan.Plan, record: status.Status, pod: str, deadline: Optional[float]) -> int:
@@ -62,11 +57,25 @@ def _run(pod_plan: plan.Plan, record: status.Status, pod: str, deadline: Optiona
     began = time.monotonic()
     allotment = gpus.allotted(os.environ)
 
-    # Outside the sandbox, because who makes a directory on the node's disk must live to remove it.
     local = volumes.Local(pod_plan, os.environ)
 
     def body(directory: Optional[str]) -> int:
         record.mode = "plain" if directory is None else "sandbox"
+        try:
+            return pod_of(directory)
+        finally:
+            if directory is not None:
+                sandbox.leave(directory)
+                _no_mount_point(directory)
+            clear()
+
+    def clear() -> None:
+        local.remove()
+        if pod_plan.once:
+            with contextlib.suppress(OSError):
+                os.unlink(os.path.join(pod, "plan.json"))
+
+    def pod_of(directory: Optional[str]) -> int:
         try:
             directories = volumes.make(pod_plan, directory, local)
             local.everywhere = names.write(pod_plan, directory or pod, directory is not None)
@@ -82,7 +91,7 @@ def _run(pod_plan: plan.Plan, record: status.Status, pod: str, deadline: Optiona
     except volumes.VolumeError as error:
         return _refuse(record, "volumes: {}".format(error))
     finally:
-        local.remove()
+        clear()  # of a pod that never began; in a sandbox this process is another program by now
 
 
 def _surround(
@@ -100,17 +109,19 @@ def _surround(
         own = "{}.{}".format(record.job["node"], os.getpid())
         directory = os.path.join(pod, _SANDBOX, own)
         try:
-            return sandbox.run(directory, allotment.devices, lambda: body(directory), [relay])
+            return sandbox.run(directory, allotment.devices, lambda: body(directory), relay)
         except sandbox.Unavailable as error:
+            _no_mount_point(directory)
             if pod_plan.mode == "sandbox":
                 return _refuse(record, "no sandbox on this node: {}".format(error))
             print("plain mode, because there is no sandbox: {}".format(error), flush=True)
-        finally:
-            with contextlib.suppress(OSError):
-                os.rmdir(directory)  # what is in it is seen inside only
-            with contextlib.suppress(OSError):
-                os.rmdir(os.path.join(pod, _SANDBOX))
     return body(None)
+
+
+def _no_mount_point(directory: str) -> None:
+    for path in (directory, os.path.dirname(directory)):
+        with contextlib.suppress(OSError):
+            os.rmdir(path)  # what was in it was seen inside only
 
 
 def job_of(environ: Mapping[str, str]) -> Dict[str, Any]:
@@ -163,6 +174,8 @@ def entry() -> None:
     try:
         code = main()
     except Exception:  # noqa: BLE001  the words must reach runner.log, and the job must not look well
+        import traceback  # large, and seldom needed
+
         traceback.print_exc()
         code = CANNOT
     sys.exit(code)

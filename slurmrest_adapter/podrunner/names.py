@@ -4,9 +4,9 @@ The node's own lines come first: the pod is on the node's network.
 """
 
 import os
-import socket
 from typing import Dict, List, Optional
 
+from . import process
 from .plan import Dns, Plan
 from .volumes import Bound
 
@@ -24,7 +24,7 @@ def write(plan: Plan, directory: str, hostname: bool) -> List[Bound]:
     """
     home = os.path.join(directory, _DIRECTORY)
     os.makedirs(home, 0o755, exist_ok=True)
-    texts = {_HOSTS: hosts(plan, _read(_HOSTS), address())}
+    texts = {_HOSTS: hosts(plan, _read(_HOSTS), process.apart(address))}
     texts[_RESOLVER] = resolver(plan.dns, _read(_RESOLVER))
     if hostname and plan.hostname:
         texts[_HOSTNAME] = plan.hostname + "\n"
@@ -73,6 +73,8 @@ def resolver(dns: Optional[Dns], node: str) -> str:
 
 def address() -> str:
     """The node's address towards the world; a loopback one if it has none."""
+    import socket  # large, and not needed again
+
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             probe.connect(_ELSEWHERE)

@@ -6,6 +6,7 @@ They must be the node's own, since they fit its kernel's module alone. Not tried
 import os
 from typing import Dict, List, Tuple
 
+from . import process
 from .volumes import Bound
 
 CONTROL = "/dev/nvidiactl"
@@ -17,7 +18,7 @@ _PROGRAMS = "/usr/bin"
 
 def bring(env: Dict[str, str], gpus: bool) -> List[Bound]:
     """The mounts for a container with `gpus`; adds the libraries' place to its `env`."""
-    mounts = found(*_known()) if gpus and os.path.exists(CONTROL) else []
+    mounts = found(*process.apart(_known)) if gpus and os.path.exists(CONTROL) else []
     if any(each.target.startswith(_LIBRARIES) for each in mounts):
         before = env.get("LD_LIBRARY_PATH")
         env["LD_LIBRARY_PATH"] = before + ":" + _LIBRARIES if before else _LIBRARIES

@@ -4,11 +4,11 @@ Not `subprocess`: the pod's first process reaps *every* child by one `waitpid(-1
 the exit status away from under `Popen`.
 """
 
+import marshal
 import os
 import signal
 import sys
-import traceback
-from typing import Callable, Dict, Iterable, List, NamedTuple, Optional
+from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional
 
 _RESET = (
     signal.SIGTERM,
@@ -96,11 +96,43 @@ def worker(body: Callable[[], None]) -> int:
         body()
         code = 0
     except BaseException:  # noqa: BLE001  nothing may return into the parent's code
+        import traceback  # large, and seldom needed
+
         traceback.print_exc()
     finally:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
+
+
+def apart(body: Callable[[], Any]) -> Any:
+    """Answer what `body` answers, plain values, but run it in a child; raises OSError if that fails.
+
+    The runner stays for days: what a single step has to import would stay in its memory.
+    """
+    reader, writer = os.pipe()
+
+    def tell() -> None:
+        with os.fdopen(writer, "wb") as stream:
+            marshal.dump(body(), stream)
+
+    pid = worker(tell)
+    os.close(writer)
+    with os.fdopen(reader, "rb") as stream:
+        data = stream.read()
+    os.waitpid(pid, 0)
+    if not data:
+        raise OSError("a step of the start failed; see runner.log")
+    return marshal.loads(data)
+
+
+def call(*argv: str) -> int:
+    """Run a program that says nothing and answer its exit code."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    try:
+        return decode(os.waitpid(spawn(list(argv), dict(os.environ), nowhere, nowhere), 0)[1]).code
+    finally:
+        os.close(nowhere)
 
 
 def kill(pid: int, number: int, group: bool = False) -> None:

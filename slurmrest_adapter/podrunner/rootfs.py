@@ -1,17 +1,17 @@
 """The worker that brings one container's root file system: find or pull the image, then mount it.
 
 It is a process of its own, so that a slow registry never keeps the pod from hearing TERM. It tells
-its parent what happens by lines of JSON on a pipe.
+its parent, `roots`, what happens.
 """
 
-import json
 import os
 import signal
 import time
-from typing import Any, Optional
+from typing import Dict, Optional
 
 from . import images, process, syscalls
 from .plan import ContainerPlan, Plan
+from .roots import tell
 
 # Where packages of Apptainer keep the programs that are for it alone.
 _ALSO = ("/usr/libexec/apptainer/bin", "/usr/local/libexec/apptainer/bin", "/usr/lib/apptainer/bin")
@@ -19,28 +19,22 @@ _MOUNT_SECONDS = 20
 _MOUNT_STEP_SECONDS = 0.002
 
 
-def work(plan: Plan, container: ContainerPlan, mount_at: Optional[str], pipe: int) -> None:
-    """Bring the root file system and report; `mount_at` is None where nothing can be mounted.
+def work(
+    plan: Plan, container: ContainerPlan, mount_at: Optional[str], mounted: Dict[str, str], pipe: int
+) -> None:
+    """Bring the root file system and tell.
 
-    Reports {"event": "pulling"}, then {"event": "ready", "root", "image_id", "config"} or
-    {"event": "failed", "reason", "message"}.
+    `mount_at` is None where nothing can be mounted; `mounted` says which images are already, and where.
+    Events: "pulling", then "ready" with root, path (of the image), image_id, config; or "failed" with
+    reason, message.
     """
-
-    def report(**values: Any) -> None:
-        os.write(pipe, (json.dumps(values) + "\n").encode("ascii"))
-
     try:
-        image = images.locate(plan, container, lambda: report(event="pulling"))
-        root = root_of(plan, image, mount_at)
+        image = images.locate(plan, container, lambda: tell(pipe, event="pulling"))
+        root = mounted.get(image.path) or root_of(plan, image, mount_at)
     except images.ImageError as error:
-        report(event="failed", reason=error.reason, message=str(error))
+        tell(pipe, event="failed", root="", reason=error.reason, message=str(error))
     else:
-        payload = json.dumps(
-            {"event": "ready", "root": root, "image_id": image.image_id, "config": image.config}
-        )
-        view = memoryview((payload + "\n").encode("ascii"))
-        while view:
-            view = view[os.write(pipe, view) :]
+        tell(pipe, event="ready", root=root, path=image.path, image_id=image.image_id, config=image.config)
 
 
 def root_of(plan: Plan, image: images.Image, mount_at: Optional[str]) -> str:

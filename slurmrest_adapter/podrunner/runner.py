@@ -1,6 +1,5 @@
 """One run of a container: its image, its process, its log, its record."""
 
-import json
 import os
 import signal
 import time
@@ -15,7 +14,7 @@ from . import (
     message,
     nvidia,
     process,
-    rootfs,
+    roots,
     sandbox,
     syscalls,
     volumes,
@@ -68,9 +67,10 @@ class Context:
         self.loop = loop
         self.owner = owner
         self.children: Dict[int, Runner] = {}
+        self.roots = roots.Roots(plan, sandbox_directory, loop)
 
 
-class Runner:
+class Runner(roots.Asker):
     """Starts a container once and follows it to its end, at which `ended` is called.
 
     `code` is its exit code, None while it has none and if the pod ended before it could start.
@@ -95,8 +95,6 @@ class Runner:
         self.running = False  # its program was started
         self._over = False
         self._retired = False
-        self._worker: Optional[int] = None
-        self._answer = b""
         self._pid: Optional[int] = None
         self._exact: Optional[exact.Container] = None
         self._ended: Optional[process.Ended] = None
@@ -108,32 +106,37 @@ class Runner:
         self._quiet = True  # nothing came on stdout
         self._started = 0.0
         self._term_wanted = False
-        self._mounted: Optional[str] = None
+        self._root = ""
         self._notes: List[str] = []
 
     def begin(self) -> None:
         """Have the image brought; the container starts when it is there."""
-        reader, writer = os.pipe()
-        mount_at = None
-        if self._context.sandbox is not None:
-            mount_at = os.path.join(self._context.sandbox, sandbox.ROOTS, self.container.name)
-
-        def work() -> None:
-            upper = self._context.local.upper(self.container) if self._again else None
-            if upper is not None:
-                volumes.remove(upper)  # what the run before wrote to its root
-            rootfs.work(self._context.plan, self.container, mount_at, writer)
-
-        self._worker = process.worker(work)
-        os.close(writer)
-        self._context.children[self._worker] = self
-        self._context.loop.read(reader, self._told)
+        self._context.roots.want(self.container, self)
 
     def retire(self) -> None:
         """What has not started never will."""
         self._retired = True
-        if self._worker is not None:
-            process.kill(self._worker, signal.SIGKILL, group=True)
+        if self._context.roots.forgo(self):
+            self._never_started()
+
+    def pulling(self) -> None:
+        """See `roots.Asker`."""
+        self._record["reason"] = "Pulling"
+        self._context.owner.changed()
+
+    def brought(self, told: roots.Told) -> None:
+        """See `roots.Asker`."""
+        self._root = told.root
+        if self._retired:
+            self._context.roots.release(self._root)
+            self._never_started()
+            return
+        if not told.root:
+            self.image_failed = True
+            self._fail(IMAGE_FAILED, told.reason, told.message)
+            return
+        self._record["image_id"] = told.image_id
+        self._start(told.root, told.config)
 
     def terminate(self) -> None:
         """TERM, as soon as the program runs."""
@@ -153,11 +156,6 @@ class Runner:
 
     def child_ended(self, pid: int, status: int) -> None:
         """One of our processes was reaped."""
-        if pid == self._worker:
-            self._worker = None
-            # Without the worker's answer nothing more comes; with it, `_told` has gone on already
-            # or will when the pipe is read.
-            return
         self._ended = process.decode(status)
         begun, self._exact = self._exact, None
         if begun is not None:
@@ -170,31 +168,7 @@ class Runner:
         self._context.loop.after(_DRAIN_SECONDS, self._drained)
         self._finish_if_done()
 
-    def _told(self, data: bytes) -> None:
-        self._answer += data
-        while b"\n" in self._answer:
-            line, self._answer = self._answer.split(b"\n", 1)
-            event = json.loads(line.decode("ascii"))
-            if event["event"] == "pulling":
-                self._record["reason"] = "Pulling"
-                self._context.owner.changed()
-            elif event["event"] == "failed":
-                self._no_image(event["reason"], event["message"])
-            elif event["event"] == "ready":
-                self._record["image_id"] = event["image_id"]
-                if self._context.sandbox is not None and event["root"].startswith(self._context.sandbox):
-                    self._mounted = event["root"]
-                self._start(event["root"], event["config"])
-        if not data and not self._over and self._pid is None:
-            if self._retired:
-                self._never_started()
-            else:
-                self._no_image("ErrImagePull", "the process that brings the image ended; see runner.log")
-
     def _start(self, root: str, config: Optional[Dict[str, Any]]) -> None:
-        if self._retired:
-            self._never_started()
-            return
         context, plan = self._context, self.container
         self._record["restart_count"] += self._again
         try:
@@ -263,11 +237,17 @@ class Runner:
 
     def _place(self, inside: str, root: str, oci: bool, mounts: List[volumes.Bound]) -> assemble.Place:
         plan = self.container
+        upper = self._context.local.upper(plan)
+        if upper is not None and os.path.lexists(upper):
+            # What the run before wrote to its root; a worker removes it, which may take long.
+            old = "{}.{}".format(upper, self._record["restart_count"])
+            os.rename(upper, old)
+            process.worker(lambda: volumes.remove(old))
         return assemble.Place(
             root=root,
             area=os.path.join(inside, sandbox.ROOTS, plan.name + ".area"),
             init=os.path.join(inside, sandbox.INIT),
-            upper=self._context.local.upper(plan),
+            upper=upper,
             read_only=plan.read_only_root,
             dev=os.path.join(inside, sandbox.DEV_GPU if plan.gpus else sandbox.DEV),
             hostname=self._context.plan.hostname,
@@ -316,10 +296,6 @@ class Runner:
         words = message.read(self._words, self._end if fallback else None)
         self._close(ended.code, "Completed" if ended.code == 0 else "Error", words)
 
-    def _no_image(self, reason: str, words: str) -> None:
-        self.image_failed = True
-        self._fail(IMAGE_FAILED, reason, words)
-
     def _fail(self, code: int, reason: str, words: str) -> None:
         if not self._over:
             self._close(code, reason, words)
@@ -340,12 +316,7 @@ class Runner:
         self._record.update(state="terminated", reason=reason, exit_code=code, message=words)
         if self._record["finished_at"] is None:
             self._record["finished_at"] = round(time.time(), 3)
-        if self._mounted is not None:
-            try:
-                syscalls.unmount(self._mounted)
-            except OSError as error:
-                print(str(error), flush=True)
-            self._mounted = None
+        self._context.roots.release(self._root)
         self._tell(self)
 
     def _never_started(self) -> None:

@@ -3,16 +3,17 @@
 Three processes: the batch process stays outside and relays TERM; a first child leaves the user,
 mount, PID and IPC namespaces; its child is PID 1 of the new ones and runs the containers. Each dies
 with its parent (PR_SET_PDEATHSIG), and with PID 1 the kernel kills all that is left. If anything of
-this cannot be had on a node, the batch process is as clean as before and can go on without.
+this cannot be had on a node, the batch process is as clean as before and can go on without; if all
+of it can, the first two have only to wait, and become programs that need no memory (`first`).
 """
 
+import contextlib
 import os
 import signal
 import sys
-import traceback
-from typing import Callable, List
+from typing import Any, Callable, List, Optional
 
-from . import syscalls
+from . import first, syscalls
 
 # Below the sandbox directory, which is a small tmpfs that only the pod sees.
 DEV = "dev"  # for containers without GPUs
@@ -39,11 +40,13 @@ class Unavailable(Exception):
     """No sandbox on this node; the text says why."""
 
 
-def run(directory: str, devices: List[str], body: Callable[[], int], outer_only: List[int]) -> int:
+def run(directory: str, devices: List[str], body: Callable[[], int], relay: Optional[int] = None) -> int:
     """Run `body` as PID 1 of new namespaces and answer its exit code (128+s after signal s).
 
-    `directory` becomes the sandbox's tmpfs, `devices` are the GPU device files to show. The file
-    descriptors `outer_only` are closed inside. Raises Unavailable before `body` has started.
+    `directory` becomes the sandbox's tmpfs, `devices` are the GPU device files to show. With `relay`, a
+    descriptor that is closed inside, this process becomes another program where it can: one that writes
+    a T there for each TERM and INT, and ends with that exit code. Raises Unavailable before `body` has
+    started.
     """
     try:
         os.makedirs(directory, mode=0o700, exist_ok=True)
@@ -51,15 +54,21 @@ def run(directory: str, devices: List[str], body: Callable[[], int], outer_only:
         raise Unavailable(str(error))
     ready, report = os.pipe()
     outside = os.getpid()
-    pid = os.fork()
-    if pid == 0:
-        os.close(ready)
-        for descriptor in outer_only:
-            os.close(descriptor)
-        _first_child(directory, devices, body, report, outside)
-    os.close(report)
-    with os.fdopen(ready, "rb") as stream:
-        answer = stream.read().decode("utf-8", "replace")
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, first.RELAYED)
+    try:
+        pid = os.fork()
+        if pid == 0:
+            os.close(ready)
+            if relay is not None:
+                os.close(relay)
+            _first_child(directory, devices, body, report, outside, before)
+        os.close(report)
+        with os.fdopen(ready, "rb") as stream:
+            answer = stream.read().decode("utf-8", "replace")
+        if answer == "ok" and relay is not None:
+            first.become_relay(pid, relay)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
     ended, status = os.waitpid(-1, 0)
     while ended != pid:  # some shells leave us the child that wrote their here-document
         ended, status = os.waitpid(-1, 0)
@@ -68,8 +77,19 @@ def run(directory: str, devices: List[str], body: Callable[[], int], outer_only:
     return 128 + os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
 
 
+def leave(directory: str) -> None:
+    """End every other process of the sandbox and unmount its tmpfs; for PID 1 at its end."""
+    with contextlib.suppress(OSError):
+        os.kill(-1, signal.SIGKILL)
+    with contextlib.suppress(ChildProcessError):
+        while True:
+            os.waitpid(-1, 0)
+    with contextlib.suppress(OSError):
+        syscalls.unmount(directory)
+
+
 def _first_child(
-    directory: str, devices: List[str], body: Callable[[], int], report: int, outside: int
+    directory: str, devices: List[str], body: Callable[[], int], report: int, outside: int, mask: Any
 ) -> None:
     # Slurm's cancel sends TERM to every process: this one has nothing to do with it.
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
@@ -89,9 +109,11 @@ def _first_child(
         _write("/proc/self/gid_map", "{} {} 1".format(gid, gid))
         pid = os.fork()
         if pid == 0:
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
             _pid_one(directory, devices, body, report)
         os.close(report)
         report = -1
+        first.become_relay(pid, os.open(os.devnull, os.O_WRONLY))
         status = os.waitpid(pid, 0)[1]
         code = 128 + os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
     except OSError as error:
@@ -114,6 +136,8 @@ def _pid_one(directory: str, devices: List[str], body: Callable[[], int], report
         os.close(report)
         code = body()
     except BaseException:  # noqa: BLE001  its words must reach runner.log; nothing may return from here
+        import traceback  # large, and seldom needed
+
         traceback.print_exc()
     finally:
         sys.stdout.flush()

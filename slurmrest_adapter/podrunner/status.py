@@ -4,12 +4,11 @@ The record is replaced by a rename, so a reader sees the old one or the new one,
 `seq` grows with every write, over requeues of the job too.
 """
 
-import json
 import os
 import time
 from typing import Any, Dict, List, Optional, Tuple
 
-from . import VERSION
+from . import VERSION, process
 
 SCHEMA = 1
 NAME = "status.json"
@@ -57,11 +56,29 @@ class Status:
         temporary = "{}.{}.tmp".format(self._path, os.getpid())
         try:
             flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
-            with os.fdopen(os.open(temporary, flags, 0o600), "w") as stream:
-                json.dump(self.record(), stream, sort_keys=True, separators=(",", ":"))
+            with os.fdopen(os.open(temporary, flags, 0o600), "wb") as stream:
+                stream.write(encode(self.record()))
             os.rename(temporary, self._path)
         except OSError as error:
             print("status.json not written: {}".format(error), flush=True)
+
+
+_ESCAPES = {number: "\\u{:04x}".format(number) for number in [*range(32), ord('"'), ord("\\")]}
+
+
+def encode(value: Any) -> bytes:
+    """Plain values as JSON. The `json` module would be a quarter of the runner's memory."""
+    return _encode(value).encode("utf-8", "backslashreplace")  # a lone surrogate as JSON escapes it, too
+
+
+def _encode(value: Any) -> str:
+    if isinstance(value, str):
+        return '"' + value.translate(_ESCAPES) + '"'
+    if isinstance(value, dict):
+        return "{" + ",".join(_encode(key) + ":" + _encode(item) for key, item in value.items()) + "}"
+    if isinstance(value, (list, tuple)):
+        return "[" + ",".join(map(_encode, value)) + "]"
+    return "null" if value is None else repr(value).lower()  # a number, or a truth value
 
 
 def waiting(name: str, init: bool, image: str, reason: str, restart: int, gpus: List[str]) -> Dict[str, Any]:
@@ -120,9 +137,16 @@ def _holder(path: str, job_id: str) -> Optional[str]:
 
 def _last(path: str) -> Tuple[int, Dict[str, int]]:
     """The sequence number of the record that is there, and its restart counts."""
-    try:
-        with open(path) as stream:
-            data = json.load(stream)
-        return int(data["seq"]), {one["name"]: int(one["restart_count"]) for one in data["containers"]}
-    except (OSError, ValueError, KeyError, TypeError):
-        return 0, {}
+
+    def read() -> Tuple[int, Dict[str, int]]:
+        import json  # large, and not needed again
+
+        try:
+            with open(path) as stream:
+                data = json.load(stream)
+            return int(data["seq"]), {one["name"]: int(one["restart_count"]) for one in data["containers"]}
+        except (OSError, ValueError, KeyError, TypeError):
+            return 0, {}
+
+    found: Tuple[int, Dict[str, int]] = process.apart(read) if os.path.lexists(path) else (0, {})
+    return found

@@ -12,6 +12,7 @@ MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_REMOUNT = 1, 2, 4, 8, 32
 MS_NOATIME, MS_NODIRATIME, MS_RELATIME = 0x400, 0x800, 0x200000
 MS_BIND, MS_REC, MS_PRIVATE = 0x1000, 0x4000, 0x40000
 MNT_DETACH = 2
+_MFD_CLOEXEC = 1
 PR_SET_PDEATHSIG, PR_CAPBSET_DROP, PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS = 1, 24, 36, 38
 PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE, PR_CAP_AMBIENT_CLEAR_ALL = 47, 2, 4
 _CAPABILITY_VERSION_3 = 0x20080522
@@ -98,6 +99,15 @@ def overlay(area: str, lower: Optional[str] = None) -> None:
     finally:
         os.fchdir(before)
         os.close(before)
+
+
+def memory_file(name: str) -> int:
+    """Open a new file on memory; see memfd_create(2). Raises OSError."""
+    create = getattr(_libc, "memfd_create", None)  # the C library has it since 2.27
+    descriptor = -1 if create is None else create(name.encode("ascii"), ctypes.c_uint(_MFD_CLOEXEC))
+    if descriptor < 0:
+        raise OSError(ctypes.get_errno(), "memfd_create")
+    return int(descriptor)
 
 
 def unmount(target: str) -> None:

@@ -5,14 +5,16 @@ however that ends. What is on the node's disk, and in plain mode on /dev/shm, is
 what a killed runner left there is removed by the same user's next one on the node.
 """
 
+import contextlib
 import fcntl
 import os
 import stat
 from typing import Dict, Iterable, List, Mapping, NamedTuple, Optional, Tuple
 
-from . import images, syscalls
+from . import process, syscalls
 from .plan import ContainerPlan, Mount, Plan, Volume
 
+LOCAL_BASE = "/var/tmp"
 _SHARED_MEMORY = "/dev/shm"
 _FILES, _MEMORY = "files", "memory"
 _PAGE = 4096
@@ -52,7 +54,7 @@ class Scratch:
         node = os.environ.get("SLURMD_NODENAME") or os.uname().nodename
         left: List[Tuple[str, int]] = []
         try:
-            home = os.path.join(images.own_directory(base), "pods")
+            home = os.path.join(own_directory(base), "pods")
             os.makedirs(home, mode=0o700, exist_ok=True)
             lock = os.open(home, os.O_RDONLY | os.O_DIRECTORY)
             try:
@@ -66,8 +68,6 @@ class Scratch:
                 fcntl.flock(self._lock, fcntl.LOCK_EX)
             finally:
                 os.close(lock)
-        except images.ImageError as error:
-            raise VolumeError(str(error))
         except OSError as error:
             raise VolumeError("{}: {}".format(base, error.strerror))
         for path, descriptor in left:
@@ -124,7 +124,7 @@ def disk_base(environ: Mapping[str, str]) -> str:
     """Where the node has room on disk: what the site set for the job, but /tmp, which may be memory."""
     given = [environ.get(name, "") for name in ("SLURM_TMPDIR", "TMPDIR")]
     chosen = [path for path in given if path.startswith("/") and os.path.normpath(path) != "/tmp"]
-    return next((path for path in chosen if os.path.isdir(path)), images.LOCAL_BASE)
+    return next((path for path in chosen if os.path.isdir(path)), LOCAL_BASE)
 
 
 def make(plan: Plan, sandbox: Optional[str], local: Local) -> Dict[str, str]:
@@ -282,10 +282,30 @@ def _abandoned(path: str) -> List[Tuple[str, int]]:
 
 def remove(path: str) -> None:
     """Remove a directory, whatever a container made of it: closed to its owner, or very deep."""
-    import subprocess  # slow to import, and needed only at the end
-
     for argv in (["rm", "-rf"], ["chmod", "-R", "u+rwx"], ["rm", "-rf"]):
         if os.path.lexists(path):
-            subprocess.call([*argv, "--", path], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            process.call(*argv, "--", path)
     if os.path.lexists(path):
         print("{} could not be removed".format(path), flush=True)
+
+
+def own_directory(base: str) -> str:
+    """The directory ``slurmrest-adapter-<uid>`` below `base`, made if need be; raises VolumeError.
+
+    Below a directory that everybody can write, another user may have put something of this name: it
+    must be a directory, no link, ours, and closed to all others.
+    """
+    path = os.path.join(base, "slurmrest-adapter-{}".format(os.getuid()))
+    try:
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(path, 0o700)
+        details = os.lstat(path)
+    except OSError as error:
+        raise VolumeError("{}: {}".format(path, error.strerror))
+    if not stat.S_ISDIR(details.st_mode):
+        raise VolumeError("{}: is not a directory".format(path))
+    if details.st_uid != os.getuid():
+        raise VolumeError("{}: belongs to another user".format(path))
+    if stat.S_IMODE(details.st_mode) & 0o077:
+        raise VolumeError("{}: is open to other users".format(path))
+    return path

@@ -25,30 +25,47 @@ _INDENT = 4  # spaces of a step in the sources; one is enough in the script
 LIMIT = 40_000  # bytes; Slurm takes 4 MiB, but each job's script is kept
 
 # Python 2 must be able to parse this, so that it can say that it is too old. No single quotes: it stands
-# between them in the script. The payload is on descriptor 9.
+# between them in the script. The payload is on descriptor 9. A child unpacks and compiles it: what that
+# takes would stay in the runner's memory.
 _BOOT = f"""
 import sys
 if sys.version_info < (3, 6):
     sys.exit("the pod runner needs Python 3.6 or newer; %s is %s" % (sys.executable, sys.version.split()[0]))
-try:
-    import bz2
-except ImportError:
-    sys.exit("the pod runner needs Python with its bz2 module, which %s lacks" % sys.executable)
-import base64, importlib.util, json, os
+import marshal, os
 with os.fdopen(9, "rb") as stream:
     packed = stream.read().replace(b"\\n", b"")
-sources = json.loads(bz2.decompress(base64.b85decode(packed)).decode("ascii"))
+def unpack():
+    try:
+        import base64, bz2, json
+    except ImportError:
+        sys.exit("the pod runner needs Python with its bz2 module, which %s lacks" % sys.executable)
+    return json.loads(bz2.decompress(base64.b85decode(packed)).decode("ascii"))
+reader, writer = os.pipe()
+child = os.fork()
+if child == 0:
+    made = dict()
+    for name, text in unpack().items():
+        made[name] = marshal.dumps(compile(text, name.replace(".", "/") + ".py", "exec"))
+    with os.fdopen(writer, "wb") as stream:
+        marshal.dump(made, stream)
+    os._exit(0)
+os.close(writer)
+with os.fdopen(reader, "rb") as stream:
+    made = stream.read()
+os.waitpid(child, 0)
+if not made:
+    sys.exit(1)
+made = marshal.loads(made)
 class Importer(object):
     def find_spec(self, name, path=None, target=None):
-        if name in sources:
-            return importlib.util.spec_from_loader(name, self, is_package=name == "{PACKAGE}")
+        if name in made:
+            return type(sys.__spec__)(name, self, is_package=name == "{PACKAGE}")
     def create_module(self, spec):
         return None
     def exec_module(self, module):
-        name = module.__name__
-        exec(compile(sources[name], name.replace(".", "/") + ".py", "exec"), module.__dict__)
+        exec(marshal.loads(made[module.__name__]), module.__dict__)
     def get_source(self, name):
-        return sources[name]
+        return unpack()[name]
 sys.meta_path.insert(0, Importer())
 from {PACKAGE}.main import entry
 entry()

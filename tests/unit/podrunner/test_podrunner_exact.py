@@ -1,10 +1,12 @@
 """Starting programs exactly: how they are found, the first process, the driver's files."""
 
 import os
+import signal
 import struct
 import tempfile
+import time
 import unittest
-from typing import Any, Dict, List
+from typing import Any, Callable, Dict, List, Tuple
 
 from slurmrest_adapter.podrunner import container, exact, first, nvidia, process
 
@@ -98,6 +100,58 @@ class FirstProcess(unittest.TestCase):
             os.close(executable)
 
 
+class Relay(unittest.TestCase):
+    """The program in place of the processes around the sandbox."""
+
+    def relayed(self, child: Callable[[], None], signals: int = 0) -> Tuple[process.Ended, bytes]:
+        """How it ends that waits for `child`, which goes on after the signals; and what it wrote."""
+        if first.relay(1) is None:
+            self.skipTest("no such program for this machine")
+        target, writer = os.pipe()
+        go, start = os.pipe()
+
+        def body() -> None:
+            signal.pthread_sigmask(signal.SIG_BLOCK, first.RELAYED)
+            pid = os.fork()
+            if pid == 0:
+                os.read(go, 1)
+                child()
+            first.become_relay(pid, writer)
+
+        pid = os.fork()
+        if pid == 0:
+            body()
+            os._exit(99)
+        os.close(writer)
+        while os.readlink("/proc/{}/exe".format(pid)) == os.readlink("/proc/self/exe"):
+            time.sleep(0.01)
+        for _ in range(signals):
+            os.kill(pid, signal.SIGTERM)
+        heard = os.read(target, 1) if signals else b""
+        os.write(start, b"x")
+        status = os.waitpid(pid, 0)[1]
+        for descriptor in (target, go, start):
+            os.close(descriptor)
+        return process.decode(status), heard
+
+    def test_the_childs_own_code(self) -> None:
+        self.assertEqual(self.relayed(lambda: os._exit(7)), (process.Ended(7, None), b""))
+
+    def test_the_childs_signal(self) -> None:
+        ended, _ = self.relayed(lambda: os.kill(os.getpid(), signal.SIGKILL))
+        self.assertEqual(ended, process.Ended(137, None))
+
+    def test_term_is_passed_on(self) -> None:
+        self.assertEqual(self.relayed(lambda: os._exit(0), 1), (process.Ended(0, None), b"T"))
+
+    def test_headers(self) -> None:
+        for machine in ("x86_64", "aarch64"):
+            text = first.relay(0x11223344, machine) or b""
+            self.assertEqual(text[-4:], b"\x44\x33\x22\x11")
+            self.assertEqual(struct.unpack_from("<QQ", text, 64 + 32), (len(text), len(text)))
+        self.assertIsNone(first.relay(1, "pdp11"))
+
+
 class Reports(unittest.TestCase):
     def outcome(self, report: bytes, status: int = 0) -> process.Ended:
         reader, writer = os.pipe()
@@ -113,7 +167,7 @@ class Reports(unittest.TestCase):
         self.assertEqual(self.outcome(b"", 9), process.Ended(137, 9))
 
     def test_what_never_began(self) -> None:
-        for report in (b'{"code": 126, "message": "no"}\n\0\1\0\0', b""):
+        for report in (b"E126 no\0\0\1\0\0", b""):
             with self.assertRaises(container.CannotRun) as caught:
                 self.outcome(report, 256)
             self.assertEqual(caught.exception.code, 126 if report else 128)

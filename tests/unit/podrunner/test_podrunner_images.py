@@ -10,7 +10,7 @@ import threading
 import unittest
 from typing import Any, Dict, List, Optional, Tuple
 
-from slurmrest_adapter.podrunner import gpus, images, registry, sif
+from slurmrest_adapter.podrunner import gpus, images, registry, sif, volumes
 
 
 def synthetic_sif(config: Optional[bytes], file_system: int = 1) -> bytes:
@@ -216,18 +216,18 @@ class Stores(unittest.TestCase):
         self.base = self._directory.name
 
     def test_an_own_directory(self) -> None:
-        path = images.own_directory(self.base)
+        path = volumes.own_directory(self.base)
         self.assertEqual(os.stat(path).st_mode & 0o777, 0o700)
-        self.assertEqual(images.own_directory(self.base), path)
+        self.assertEqual(volumes.own_directory(self.base), path)
         os.chmod(path, 0o770)
-        with self.assertRaisesRegex(images.ImageError, "open to other users"):
-            images.own_directory(self.base)
+        with self.assertRaisesRegex(volumes.VolumeError, "open to other users"):
+            volumes.own_directory(self.base)
         os.rmdir(path)
         os.symlink(self.base, path)
-        with self.assertRaisesRegex(images.ImageError, "not a directory"):
-            images.own_directory(self.base)
-        with self.assertRaisesRegex(images.ImageError, "No such file"):
-            images.own_directory(self.base + "/none")
+        with self.assertRaisesRegex(volumes.VolumeError, "not a directory"):
+            volumes.own_directory(self.base)
+        with self.assertRaisesRegex(volumes.VolumeError, "No such file"):
+            volumes.own_directory(self.base + "/none")
 
     def test_references_are_remembered(self) -> None:
         store = images.Store(self.base)

@@ -291,7 +291,7 @@ class Sandboxes(unittest.TestCase):
                 return 42 if inside and not os.path.exists("/dev/kmsg") else 1
 
             try:
-                code = sandbox.run(place, [], body, [])
+                code = sandbox.run(place, [], body)
             except sandbox.Unavailable as error:
                 self.skipTest("no user namespaces here: {}".format(error))
             self.assertEqual(code, 42)
@@ -302,6 +302,6 @@ class Sandboxes(unittest.TestCase):
             place = os.path.join(directory, "sandbox")
             os.mkdir(place)
             with self.assertRaises(sandbox.Unavailable) as caught:
-                sandbox.run(place, ["/dev/../etc/passwd"], lambda: 0, [])
+                sandbox.run(place, ["/dev/../etc/passwd"], lambda: 0)
             self.assertTrue(str(caught.exception))
             self.assertEqual(os.getpid(), int(os.readlink("/proc/self")))

@@ -127,6 +127,11 @@ class Records(unittest.TestCase):
         self.assertEqual(seen, sorted(seen))
         self.assertEqual(sorted(os.listdir(self.directory)), ["status.json"])
 
+    def test_it_is_json_whatever_it_says(self) -> None:
+        texts = ["", "plain", 'quo"ted\\', "\0\n\x1f\x7f", "\u00e9\u2603\U0001d11e", "\udc80\ud800"]
+        value = {"a": texts, 'b"': {"c": None, "d": [True, False, 0, -1, 1796082495.965, ()]}}
+        self.assertEqual(json.loads(status.encode(value).decode("utf-8")), json.loads(json.dumps(value)))
+
     def test_seq_goes_on_over_a_requeue(self) -> None:
         first = self.make()
         first.write()

@@ -24,9 +24,9 @@ FILES = sorted(RUNNER.glob("*.py"))
 TESTS = sorted(Path(__file__).parent.glob("test_podrunner_*.py"))
 # What the runner may import; a new name here is a decision, since a minimal Python may lack it.
 ALLOWED = {
-    "base64", "bz2", "collections", "contextlib", "ctypes", "errno", "fcntl", "glob", "hashlib", "heapq",
-    "json", "os", "platform", "re", "selectors", "shutil", "signal", "socket", "stat", "struct", "subprocess",
-    "sys", "tempfile", "time", "traceback", "typing", "urllib",
+    "base64", "binascii", "bz2", "collections", "contextlib", "ctypes", "errno", "fcntl", "hashlib", "heapq",
+    "json", "marshal", "os", "re", "selectors", "shutil", "signal", "socket", "stat", "struct", "subprocess",
+    "sys", "time", "traceback", "typing", "urllib",
 }  # fmt: skip
 
 

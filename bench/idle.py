@@ -1,0 +1,31 @@
+"""The runner's own processes beside five idle containers: memory and processor.
+
+Own is every process of the job but the containers' programs: FUSE servers and containers' first
+processes count too. Memory is PSS, in which shared pages count in equal parts to who shares them; the
+control is a bare interpreter that waits, measured at the same moment.
+"""
+
+from __future__ import annotations
+
+from bench.rounds import Verdict
+from bench.runner import bench
+
+CONTAINERS = 5
+SETTLE = 5  # seconds
+MOST_SHARE = 0.005
+MOST_MEMORY = 2.5
+
+
+def run(long: bool = False) -> list[Verdict]:
+    """The verdicts; `long` looks for five minutes rather than one."""
+    with bench() as lab:
+        plan = lab.plan(*["exec sleep 100000"] * CONTAINERS)
+        found = lab.do("idle", plan=plan, settle=SETTLE, window=60 if long else 20, rounds=5 if long else 3)
+    return [
+        Verdict(
+            f"PSS beside {CONTAINERS} idle containers / of a bare Python", found["ratios"], most=MOST_MEMORY
+        ),
+        Verdict(
+            f"processor time beside {CONTAINERS} idle containers / time", found["shares"], most=MOST_SHARE
+        ),
+    ]
