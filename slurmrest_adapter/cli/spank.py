@@ -25,6 +25,7 @@ from slurmrest_adapter.tracking.driver.events import Outcome
 
 CHECK = "slurmrest-adapter/spank-check/v1"
 DRAIN = "slurmrest-adapter/spank-drain/v1"
+NODES_KEY = "/etc/slurm/sra-spank.key"
 _PROGRESS_SECONDS = 1.0
 _SHOWN = 20
 
@@ -71,19 +72,20 @@ def hint(config: Path | None) -> None:
 def _hint(settings: Settings, sources: Path) -> str:
     given = settings.spank
     events = given.events or "http://ADDRESS-OF-THIS-HOST:8322/spank/v1/events"
-    key = given.key_file or Path("/etc/slurm/sra-spank.key")
+    key = given.key_file or Path(NODES_KEY)
     return f"""\
 # 1. Build against the headers of the site's own Slurm release (libslurm-dev); install on each node.
 make -C {sources} BUILD=/tmp/sra-spank
 make -C {sources} BUILD=/tmp/sra-spank PLUGIN_DIR=/usr/lib/slurm install
 
-# 2. Make a key, once; the same file on each node and on this host, root's (here also serve's user's) alone.
-(umask 077; head -c 48 /dev/urandom | base64 -w 0 > {key})
+# 2. Make a key, once; the same on each node, root's alone, and on this host, root's or serve's user's, as
+#    {key}
+(umask 077; head -c 48 /dev/urandom | base64 -w 0 > {NODES_KEY})
 
 # 3. In /etc/slurm/plugstack.conf on each node, one line; then restart slurmd (a reconfigure is not enough).
 #    The host in events= is an address or in the nodes' /etc/hosts; report=all adds every other job.
 optional /usr/lib/slurm/slurmrest_adapter.so cluster={settings.cluster} events={events} \
-key_file=/etc/slurm/sra-spank.key spool=/var/spool/slurmrest-adapter
+key_file={NODES_KEY} spool=/var/spool/slurmrest-adapter
 
 # 4. In slurm.conf: the prolog, and its event, when the job gets its nodes and not at its first step.
 PrologFlags=Alloc

@@ -7,6 +7,7 @@ import socket
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Final
 
 import msgspec
 
@@ -22,7 +23,9 @@ from slurmrest_adapter.store.sqlite import SqliteStore
 from slurmrest_adapter.tracking.driver.events import Outcome
 
 SPANK = "spank"
-KEY, LISTENER, EVENTS = "key", "listener", "events"
+KEY: Final = "key"
+LISTENER: Final = "listener"
+EVENTS: Final = "events"
 # So many of the newest jobs are looked at.
 _JOBS = 50
 # slurmd's own retries, and the plugin's half a minute of leaving a silent sidecar alone.

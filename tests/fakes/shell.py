@@ -60,11 +60,14 @@ class Shell:
         """What a run of a container has logged."""
         path = self.world.shared / self.record(uid).directory / "logs" / name / f"{run}.log"
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(
+        # It is another thread that reads it, and it must not find a file that is root's for a moment.
+        building = path.with_suffix(".new")
+        building.write_text(
             "".join(f"2023-11-14T22:13:2{i}.000000000Z stdout F {x}\n" for i, x in enumerate(lines))
         )
         if os.geteuid() == 0:
-            os.chown(path, self.world.uid, self.world.uid)
+            os.chown(building, self.world.uid, self.world.uid)
+        building.replace(path)
 
     def life(self, code: int = 0, word: str | None = None, start: float = 2, seconds: float = 60) -> None:
         """Plan how the next job fares: it starts, works, ends."""

@@ -143,7 +143,8 @@ def test_every_key_is_described(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "schema", ["slurmrest-adapter/pod/v1", "slurmrest-adapter/pods/v1", "slurmrest-adapter/error/v1"]
+    "schema",
+    [f"slurmrest-adapter/{name}/v1" for name in ("pod", "pods", "error", "spank-check", "spank-drain")],
 )
 def test_every_described_key_is_there(schema: str) -> None:
     described = rows(schema)
