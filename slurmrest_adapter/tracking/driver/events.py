@@ -95,9 +95,8 @@ class Intake:
         pods: dict[tuple[int, str], PodRecord | None] = {}
         for body, signature in posted:
             outcome, event = self._judge(body, signature)
-            if outcome in (Outcome.TAKEN, Outcome.TEST) and event is not None:
-                heard.append(event)
             if outcome is Outcome.TAKEN and event is not None:
+                heard.append(event)
                 asked = (event.job, event.pod)
                 if asked not in pods:
                     pods[asked] = self._pod(event)

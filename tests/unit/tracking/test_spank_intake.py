@@ -104,6 +104,8 @@ class TestWorthNothingButACounter:
         assert everything(running) == before
         assert running.hints == []
         assert running.counted() == {str(outcome): 1}
+        # Only a proved event of our cluster says that a node is heard of.
+        assert set(running.events.nodes()) == ({"n1"} if outcome is Outcome.UNKNOWN_JOB else set())
 
     def test_a_replay(self, running: Site) -> None:
         assert running.post() is Outcome.TAKEN
