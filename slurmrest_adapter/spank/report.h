@@ -20,6 +20,7 @@ struct sra_report {
 	uint64_t spent_us; /* in this process, in all callbacks so far */
 	uint64_t entered;  /* when this callback began */
 	uint64_t live_us;  /* of it, for talking to the sidecar */
+	uint64_t unsaved_us; /* waited, and not yet told the job's other processes */
 	int told_spool, gave_up;
 };
 

@@ -14,6 +14,8 @@
 
 #define SUFFIX ".event"
 #define NAME_SIZE 64
+/* A job's file; its longest text is shorter. */
+#define JOB_SIZE 192
 /* Tries, a millisecond each, to get at the counter of dropped events. */
 #define LOCK_TRIES 5
 
@@ -239,7 +241,7 @@ static int open_jobs(const struct sra_spool *spool, int make)
 
 void sra_job_load(const struct sra_spool *spool, const char *node, uint32_t id, struct sra_job *job)
 {
-	char name[NAME_SIZE * 2], text[256], *rest = NULL, *line;
+	char name[NAME_SIZE * 2], text[JOB_SIZE + 1], *rest = NULL, *line;
 	int jobs = open_jobs(spool, 0), fd = -1;
 	ssize_t got = -1;
 
@@ -267,15 +269,24 @@ void sra_job_load(const struct sra_spool *spool, const char *node, uint32_t id, 
 
 void sra_job_store(const struct sra_spool *spool, const char *node, uint32_t id, const struct sra_job *job)
 {
-	char name[NAME_SIZE * 2], text[256];
-	int jobs = open_jobs(spool, 1);
+	char name[NAME_SIZE * 2], text[JOB_SIZE];
+	int jobs = open_jobs(spool, 1), fd = -1, length;
 
 	if (jobs < 0)
 		return;
-	snprintf(text, sizeof(text), "pod=%s\nevents=%s\nwaited_us=%" PRIu64 "\n", job->options.pod,
-		 sra_options_word(job->options.events), job->waited_us);
+	/* Always of one size and written in one piece, in place: a new file for each change would have to wait for
+	 * the file system's journal, and the job with it. */
+	memset(text, '\n', sizeof(text));
+	length = snprintf(text, sizeof(text), "pod=%s\nevents=%s\nwaited_us=%" PRIu64 "\n", job->options.pod,
+			  sra_options_word(job->options.events), job->waited_us);
+	text[length] = '\n';
 	if (job_name(name, node, id) > 0)
-		(void)write_file(jobs, name, text, "", 0);
+		fd = openat(jobs, name, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+	if (fd >= 0) {
+		if (write(fd, text, sizeof(text)) != (ssize_t)sizeof(text))
+			(void)unlinkat(jobs, name, 0);
+		close(fd);
+	}
 	close(jobs);
 }
 
