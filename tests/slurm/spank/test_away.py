@@ -85,6 +85,7 @@ def black_hole() -> Iterator[int]:
         yield server.getsockname()[1]
 
 
+@pytest.mark.parametrize("site", ["26.05"], indirect=True)  # for time's sake
 def test_300_jobs_without_a_sidecar(site: Site) -> None:
     """All complete, and every event of theirs is in the spool, to be delivered later."""
     with site.plugstack(site.line(events=f"http://127.0.0.1:{closed_port()}/spank/v1/events")):
@@ -199,6 +200,7 @@ def test_only_jobs_with_our_option(site: Site) -> None:
     assert site.events(unwanted) == []
 
 
+@pytest.mark.parametrize("site", ["26.05"], indirect=True)  # for time's sake
 @pytest.mark.parametrize("bad", ["colour=blue", "cluster=a cluster=b", "spool_max=0"])
 def test_a_bad_line_fails_no_job(site: Site, bad: str) -> None:
     with site.plugstack(site.line() + " " + bad):
@@ -220,7 +222,7 @@ def test_a_bad_line_fails_no_job(site: Site, bad: str) -> None:
 LOOK = """
 cd /proc/self/fd; echo fds *
 echo threads /proc/self/task/*
-cat /proc/self/status | grep -E 'Sig|Cap|NoNewPrivs|Groups|Seccomp'
+cat /proc/self/status | grep -E 'Sig[PBIC]|Cap|NoNewPrivs|Groups|Seccomp'
 cut -d' ' -f2 /proc/self/maps | sort | uniq -c | sort -n | tail -1 >/dev/null
 ulimit -a
 umask
