@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import sys
 
-NAMES = ("startup", "translate", "submit", "states", "spank", "spank-cost")
+NAMES = ("startup", "translate", "submit", "states", "spank", "spank-cost", "start", "many", "logs", "idle")
 
 
 def main(names: list[str]) -> int:

@@ -7,8 +7,9 @@ import signal
 import time
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
-_CHUNK = 64 * 1024
-_DROP_READS = 64
+# What is made of a larger one would be given back to the kernel, and paid for page by page, each time.
+_CHUNK = 32 * 1024
+_READS, _DROP_READS = 8, 128
 
 
 class Loop:
@@ -62,8 +63,11 @@ class Loop:
             if self._timers:
                 timeout = max(0.0, self._timers[0][0] - time.monotonic())
             for key, _ in self._selector.select(timeout):
-                if key.fd == self._wake or key.fd in self._readers:
-                    key.data(key.fd)
+                for _ in range(_READS):  # to wait again costs as much as to read
+                    if key.fd != self._wake and key.fd not in self._readers:
+                        break
+                    if not key.data(key.fd):
+                        break
             now = time.monotonic()
             while self._timers and self._timers[0][0] <= now and not self._done:
                 heapq.heappop(self._timers)[2]()

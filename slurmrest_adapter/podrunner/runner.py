@@ -1,5 +1,7 @@
 """One run of a container: its image, its process, its log, its record."""
 
+import contextlib
+import fcntl
 import os
 import signal
 import time
@@ -26,6 +28,7 @@ from .plan import ContainerPlan, Plan
 IMAGE_FAILED = 125
 _FATAL_CODE = 255  # Apptainer's, when it could not start the program
 _FATAL_BYTES = 8192
+_F_SETPIPE_SZ, _PIPE_BYTES = 1031, 256 * 1024
 _DRAIN_SECONDS = 2.0  # for output after the end, if somebody still holds the pipes
 # A TERM that arrives before the program runs is lost in Apptainer, so it waits until it does.
 _START_SECONDS = 3.0
@@ -203,6 +206,9 @@ class Runner(roots.Asker):
         self._log = CriLog(os.path.join(directory, "{}.log".format(self._record["restart_count"])))
         out, out_writer = os.pipe()
         err, err_writer = os.pipe()
+        for pipe in (out, err):
+            with contextlib.suppress(OSError):  # the user has too many already
+                fcntl.fcntl(pipe, _F_SETPIPE_SZ, _PIPE_BYTES)
         try:
             if context.sandbox is not None:
                 driver = nvidia.bring(start.env, bool(self.container.gpus))

@@ -58,6 +58,7 @@ class Supervisor(Owner):
         self._reason: Optional[str] = None
         self._message = ""
         self._idle = Idle(plan.max_idle if allotment.indices else None)
+        self._watched = False
         self._loop.read(control, self._controlled)
 
     def run(self, deadline: Optional[float]) -> int:
@@ -149,8 +150,14 @@ class Supervisor(Owner):
                     len(self._context.allotment.indices), self._plan.max_idle or 0.0
                 ),
             )
-        elif left is not None:
-            self._loop.after(left, self._watch_idle)
+        elif left is not None and not self._watched:
+            # One is enough: work can only move the limit away, and then it looks again.
+            self._watched = True
+            self._loop.after(left, self._look_again)
+
+    def _look_again(self) -> None:
+        self._watched = False
+        self._watch_idle()
 
     def _child_ended(self, pid: int, status: int) -> None:
         runner = self._context.children.pop(pid, None)

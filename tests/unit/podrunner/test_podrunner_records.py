@@ -22,6 +22,9 @@ class Logs(unittest.TestCase):
 
     def entries(self) -> List[Tuple[bytes, bytes, bytes]]:
         self.log.close()
+        return self.entries_of_file()
+
+    def entries_of_file(self) -> List[Tuple[bytes, bytes, bytes]]:
         with open(self.path, "rb") as stream:
             lines = stream.read().split(b"\n")
         self.assertEqual(lines.pop(), b"")
@@ -67,6 +70,15 @@ class Logs(unittest.TestCase):
         self.assertEqual([tag for _, tag, _ in entries], [b"P", b"P", b"F"])
         self.assertTrue(all(len(piece) <= logs.PIECE for _, _, piece in entries))
         self.assertEqual(b"".join(piece for _, _, piece in entries), text)
+
+    def test_a_long_line_among_short_ones(self) -> None:
+        for long in (logs.PIECE - 1, logs.PIECE, logs.PIECE + 1, 3 * logs.PIECE):
+            with self.subTest(long=long):
+                self.setUp()
+                text = b"a\n" * logs.PIECE + b"x" * long + b"\n" + b"b\n" * logs.PIECE
+                self.log.feed("stdout", text)
+                self.assertEqual(self.given_back(b"stdout"), text)
+                self.assertTrue(all(len(piece) <= logs.PIECE for _, _, piece in self.entries_of_file()))
 
     def test_exactly_one_piece(self) -> None:
         self.log.feed("stdout", b"z" * logs.PIECE + b"\n")
