@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
+import time
 
 from slurmrest_adapter.logs.reader import ContainerLog
 from slurmrest_adapter.sources.userfiles import UntrustedFile
@@ -13,6 +14,7 @@ from slurmrest_adapter.tracking.driver.deps import Deps
 # Bytes of one line that are kept until its end; a longer line is written in parts.
 _LONGEST = 64 * 1024
 _LOOK_AHEAD = 4  # runs
+_LOOK_SECONDS = 0.5  # between two looks for a later run, each of which opens files on the shared file system
 
 
 class Streams:
@@ -72,8 +74,16 @@ class Streams:
         """Copy the log of one run until the next one has a log of its own."""
         line = bytearray()
 
+        due = 0.0
+
         def over() -> bool:
-            return self._over.is_set() or self._after(name, run) is not None
+            nonlocal due
+            if self._over.is_set():
+                return True
+            if time.monotonic() < due:
+                return False
+            due = time.monotonic() + _LOOK_SECONDS
+            return self._after(name, run) is not None
 
         for batch in self._log(name, run).batches(over, gone=self._broken.is_set):
             for piece in batch:
