@@ -6,8 +6,7 @@ from typing import Any, Dict, Optional
 from .backoff import Backoff, again
 from .plan import ContainerPlan
 from .runner import Context, Runner
-
-_RUN = ("exit_code", "signal", "reason", "message", "started_at", "finished_at")
+from .status import RUN
 
 
 class Life:
@@ -122,8 +121,8 @@ class Life:
         record = self._record
         if ran:
             self._before = record["last_state"]
-            record["last_state"] = {key: record[key] for key in _RUN}
-        record.update(dict.fromkeys(_RUN))
+            record["last_state"] = {key: record[key] for key in RUN}
+        record.update(dict.fromkeys(RUN))
         record.update(state="waiting", reason=reason, message=message)
         self._context.loop.after(wait, self._next)
 

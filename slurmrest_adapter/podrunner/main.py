@@ -39,7 +39,7 @@ def main() -> int:
     except plan.PlanError as error:
         return _refuse(record, "plan: {}".format(error))
     record.uid = pod_plan.uid
-    record.containers = _waiting(pod_plan, job, record.restarts)
+    record.containers = _waiting(pod_plan, job, record)
     record.write()
     return _run(pod_plan, record, pod, _deadline(pod_plan, os.environ, time.time()))
 
@@ -145,9 +145,7 @@ def _deadline(pod_plan: plan.Plan, environ: Mapping[str, str], now: float) -> Op
     return pod_plan.deadline_seconds - gone
 
 
-def _waiting(
-    pod_plan: plan.Plan, job: Dict[str, Any], restarts: Callable[[str], int]
-) -> List[Dict[str, Any]]:
+def _waiting(pod_plan: plan.Plan, job: Dict[str, Any], record: status.Status) -> List[Dict[str, Any]]:
     some_init = any(container.init for container in pod_plan.containers)
     records = []
     for container in pod_plan.containers:
@@ -155,7 +153,12 @@ def _waiting(
         indices = [job["gpus"][position] for position in container.gpus if position < len(job["gpus"])]
         records.append(
             status.waiting(
-                container.name, container.init, container.image, reason, restarts(container.name), indices
+                container.name,
+                container.init,
+                container.image,
+                reason,
+                record.before(container.name),
+                indices,
             )
         )
     return records

@@ -13,6 +13,8 @@ from . import VERSION, process
 SCHEMA = 1
 NAME = "status.json"
 CLAIM = "claim"
+# What of a container's record is about one run of it.
+RUN = ("exit_code", "signal", "reason", "message", "started_at", "finished_at")
 
 
 class Status:
@@ -43,12 +45,23 @@ class Status:
             "containers": self.containers,
         }
 
-    def restarts(self, name: str) -> int:
-        """The restart count to begin with: of a job that Slurm started again, one more than before."""
-        old = self._before.get(name)
+    def before(self, name: str) -> Tuple[int, Optional[Dict[str, Any]]]:
+        """The restart count and the last state to begin with.
+
+        In a job that Slurm started again, a container that ran before is restarted by that. One without
+        a record of its end was killed with its runner.
+        """
         if not self.job["restart"]:
-            return 0
-        return int(self.job["restart"]) if old is None else old + 1
+            return 0, None
+        old = self._before.get(name)
+        if old is None:
+            return int(self.job["restart"]), None
+        last = old["last_state"]
+        if old["started_at"] is not None or old["state"] == "terminated":
+            last = {key: old[key] for key in RUN}
+            if old["state"] != "terminated":
+                last.update(exit_code=137, reason="ContainerStatusUnknown")
+        return old["restart_count"] + (last is not None), last
 
     def write(self) -> None:
         """Replace the file. An error is said in runner.log and does not end the pod."""
@@ -81,8 +94,15 @@ def _encode(value: Any) -> str:
     return "null" if value is None else repr(value).lower()  # a number, or a truth value
 
 
-def waiting(name: str, init: bool, image: str, reason: str, restart: int, gpus: List[str]) -> Dict[str, Any]:
-    """A container's record before it has started."""
+def waiting(
+    name: str,
+    init: bool,
+    image: str,
+    reason: str,
+    before: Tuple[int, Optional[Dict[str, Any]]],
+    gpus: List[str],
+) -> Dict[str, Any]:
+    """A container's record before it has started; `before` as `Status.before` answers it."""
     return {
         "name": name,
         "init": init,
@@ -95,8 +115,8 @@ def waiting(name: str, init: bool, image: str, reason: str, restart: int, gpus: 
         "finished_at": None,
         "image": image,
         "image_id": None,
-        "restart_count": restart,
-        "last_state": None,
+        "restart_count": before[0],
+        "last_state": before[1],
         "gpus": gpus,
     }
 
@@ -135,18 +155,18 @@ def _holder(path: str, job_id: str) -> Optional[str]:
     return None if holder == job_id else holder or "unknown"
 
 
-def _last(path: str) -> Tuple[int, Dict[str, int]]:
-    """The sequence number of the record that is there, and its restart counts."""
+def _last(path: str) -> Tuple[int, Dict[str, Dict[str, Any]]]:
+    """The sequence number of the record that is there, and its containers by name."""
 
-    def read() -> Tuple[int, Dict[str, int]]:
+    def read() -> Tuple[int, Dict[str, Dict[str, Any]]]:
         import json  # large, and not needed again
 
         try:
             with open(path) as stream:
                 data = json.load(stream)
-            return int(data["seq"]), {one["name"]: int(one["restart_count"]) for one in data["containers"]}
+            return data["seq"], {one["name"]: one for one in data["containers"]}
         except (OSError, ValueError, KeyError, TypeError):
             return 0, {}
 
-    found: Tuple[int, Dict[str, int]] = process.apart(read) if os.path.lexists(path) else (0, {})
+    found: Tuple[int, Dict[str, Dict[str, Any]]] = process.apart(read) if os.path.lexists(path) else (0, {})
     return found

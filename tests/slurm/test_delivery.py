@@ -120,13 +120,32 @@ def requeue(lab: Lab, job: str) -> None:
     lab.exec("sh", "-c", f"for i in $(seq 300); do {again}; sleep 0.2; done; exit 1")
 
 
-def test_a_requeued_job_has_its_plan_again(carried: Cli, pod: Pods, lab: Lab) -> None:
-    carried = carried.configure(defaults={"requeue": True})
-    made = pod(main="echo run; sleep 1000")
-    uid = carried.detach(made)["uid"]
-    carried.until(uid, lambda _: carried("logs", uid).out == "run\n")
-    job = str(carried.status(uid)["job"]["id"])
+@pytest.mark.parametrize("delivery", ["shared", "environment"])
+def test_a_requeued_job_has_its_plan_again(cli: Cli, pod: Pods, lab: Lab, delivery: str) -> None:
+    """By the pod's own wish."""
+    cli = cli.configure(plan={"delivery": delivery})
+    made = mounting(pod, "keys", script="cat /secrets/keys/key; sleep 1000")
+    made["metadata"]["annotations"] = {"slurm-job.vk.io/requeue": "true"}
+    done = cli.run(made, secret("keys", b"still here"), options=("--detach",))
+    uid = done.json()["uid"]
+    cli.until(uid, lambda _: cli("logs", uid).out == "still here")
+    first = cli.status(uid)
+    assert (first["containers"][0]["restarts"], first["containers"][0]["lastState"]) == (0, None)
+    job = str(first["job"]["id"])
     requeue(lab, job)
-    seen = carried.until(uid, lambda d: d["containers"][0]["restarts"] == 1 and d["phase"] == "Running")
-    assert carried("logs", uid).out == "run\n"
+    seen = cli.until(uid, lambda d: d["containers"][0]["restarts"] == 1 and d["phase"] == "Running")
+    cli.until(uid, lambda _: cli("logs", uid).out == "still here")
     assert seen["job"]["id"] == int(job)
+    # Of the run before: it was ended by Slurm, with a record of its end or without.
+    assert seen["containers"][0]["lastState"]["exitCode"] in (137, 143)
+    assert cli("logs", "--previous", uid).out == "still here"
+    # Its end is an end, once it comes.
+    assert cli("delete", uid, "--grace-period", "0").code == 0
+    assert cli.status(uid)["containers"][0]["restarts"] == 1
+
+
+def test_a_job_is_not_requeued_unless_somebody_asks(cli: Cli, pod: Pods, lab: Lab) -> None:
+    uid = cli.detach(pod(main="sleep 1000"))["uid"]
+    seen = cli.until(uid, lambda d: d["phase"] == "Running")
+    shown = lab.exec("scontrol", "show", "job", str(seen["job"]["id"]))
+    assert "Requeue=0" in shown

@@ -115,7 +115,7 @@ class Records(unittest.TestCase):
 
     def test_a_reader_never_sees_half_of_it(self) -> None:
         record = self.make()
-        record.containers = [status.waiting("c", False, "i" * 50000, "Pulling", 0, [])]
+        record.containers = [status.waiting("c", False, "i" * 50000, "Pulling", (0, None), [])]
         record.write()
         stop = threading.Event()
         seen = []
@@ -151,6 +151,27 @@ class Records(unittest.TestCase):
         second = self.make()
         second.write()
         self.assertEqual(second.record()["seq"], 3)
+
+    def test_what_a_container_was_before_a_requeue(self) -> None:
+        first = self.make()
+        one = status.waiting("ended", False, "i", "", (0, None), [])
+        one.update(state="terminated", exit_code=3, reason="Error", started_at=1.0, finished_at=2.0)
+        two = status.waiting("ran", False, "i", "", (1, None), [])
+        two.update(state="running", started_at=3.0)
+        waits = {**dict.fromkeys(status.RUN), "exit_code": 4, "reason": "Error", "started_at": 1.0}
+        three = status.waiting("waits", False, "i", "CrashLoopBackOff", (2, waits), [])
+        first.containers = [one, two, three, status.waiting("never", False, "i", "", (0, None), [])]
+        first.write()
+        self.assertEqual(self.make().before("ended"), (0, None))  # no requeue: another pod's file
+        again = status.Status(self.directory, "u", {"id": "5", "node": "n", "restart": 1, "gpus": []}, "3.6")
+        count, last = again.before("ended")
+        self.assertEqual((count, last and last["exit_code"], last and last["reason"]), (1, 3, "Error"))
+        count, last = again.before("ran")
+        self.assertEqual((count, last and last["exit_code"]), (2, 137))
+        self.assertEqual(last and last["reason"], "ContainerStatusUnknown")
+        self.assertEqual(again.before("waits"), (3, waits))
+        self.assertEqual(again.before("never"), (0, None))
+        self.assertEqual(again.before("unknown"), (1, None))
 
     def test_closed_to_others(self) -> None:
         self.make().write()

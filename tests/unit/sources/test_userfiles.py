@@ -141,7 +141,7 @@ def put(root: Path, content: bytes | str | Any) -> None:
 
 
 def good(**fields: Any) -> dict[str, Any]:
-    container = writer.waiting("main", False, "busybox", "ContainerCreating", 0, ["0"])
+    container = writer.waiting("main", False, "busybox", "ContainerCreating", (0, None), ["0"])
     return {
         "schema": 1, "uid": UID, "seq": 3, "time": 1000.25, "phase": "running", "end": None,
         "job": {"id": "100", "node": "n1", "restart": 0, "gpus": ["0"]},
@@ -162,7 +162,7 @@ def test_what_the_runner_itself_writes_is_read_whole(tmp_path: Path) -> None:
     (tmp_path / "pod").mkdir()
     job = {"id": "100", "node": "n1", "restart": 1, "gpus": ["0", "1"]}
     written = writer.Status(str(tmp_path / "pod"), UID, job, "3.11.7")
-    written.containers = [writer.waiting("main", True, "busybox", "PodInitializing", 1, ["0"])]
+    written.containers = [writer.waiting("main", True, "busybox", "PodInitializing", (1, None), ["0"])]
     written.end = {"exit_code": 3, "reason": "DeadlineExceeded", "message": "over"}
     written.write()
     assert status_of(tmp_path) == json.loads((tmp_path / "pod" / "status.json").read_text())
