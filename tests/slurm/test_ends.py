@@ -294,6 +294,22 @@ def test_cancelled_with_a_container_that_hears_nothing(start: Start, mode: str) 
     gone_with_the_next(pod, start, mode)
 
 
+def test_slurms_time_limit(start: Start) -> None:
+    """Both modes at once: a minute is Slurm's least."""
+    pods = [
+        start(mode, grace=1, settings={"defaults": {"time_limit": "1m"}}, main=SAYS.format(7))
+        for mode in ("sandbox", "plain")
+    ]
+    for pod in pods:
+        pod.until_up("main")
+    for pod in pods:
+        document = pod.until(lambda d: bool(d["usage"]))
+        pod.told(document, "TIMEOUT", "DeadlineExceeded", "reached Slurm's time limit", "TimeLimit")
+        assert pod.state(document, "main") == ("terminated", "Error", 7)
+        assert pod.logs("main") == ["up", "bye"]
+        pod.nothing_left()
+
+
 @MODES
 def test_preempted_with_grace(start: Start, lab: Lab, mode: str) -> None:
     pod = start(mode, gpus=2, main=SAYS.format(7))
