@@ -32,8 +32,8 @@ _TAKEN += ("APPTAINER_SHELL", "SINGULARITY_SHELL", "APPTAINER_APPNAME", "SINGULA
 _LONGEST = 131071  # bytes of one string that the kernel takes
 _LINKS = 40  # symbolic links followed in one path, as in the kernel
 _RUNSCRIPT = "/.singularity.d/runscript"
-Places = Mapping[str, str]  # path in the container → path on the node
-NOTHING: Places = {}
+# Where paths of the container lie on the node.
+NOTHING: Mapping[str, str] = {}
 
 
 class CannotRun(Exception):
@@ -163,7 +163,7 @@ def refusal(name: str, value: str) -> Optional[str]:
     return impossible("APPTAINERENV_" + name, value)
 
 
-def places(root: str, mounts: Iterable[Bound]) -> Places:
+def places(root: str, mounts: Iterable[Bound]) -> Mapping[str, str]:
     """Where each mount's path really is in the container → what is mounted there."""
     bound: Dict[str, str] = {}
     for mount in mounts:
@@ -171,7 +171,7 @@ def places(root: str, mounts: Iterable[Bound]) -> Places:
     return bound
 
 
-def find(root: str, path: str, mounts: Places = NOTHING) -> Optional[str]:
+def find(root: str, path: str, mounts: Mapping[str, str] = NOTHING) -> Optional[str]:
     """Where an absolute path of the container lies on the node, every link followed inside `root`.
 
     None if it does not exist, or the links go round in circles.
@@ -181,7 +181,7 @@ def find(root: str, path: str, mounts: Places = NOTHING) -> Optional[str]:
     return place if place is not None and os.path.lexists(place) else None
 
 
-def _real(root: str, path: str, mounts: Places) -> Optional[str]:
+def _real(root: str, path: str, mounts: Mapping[str, str]) -> Optional[str]:
     """The path without links, whether it exists to its end or not; None if they go in circles."""
     pending = [part for part in path.split("/") if part]
     done: List[str] = []
@@ -208,20 +208,20 @@ def _real(root: str, path: str, mounts: Places) -> Optional[str]:
     return "/" + "/".join(done)
 
 
-def _mounted(path: str, mounts: Places) -> Optional[str]:
+def _mounted(path: str, mounts: Mapping[str, str]) -> Optional[str]:
     """The innermost mount that holds this path."""
     holders = [target for target in mounts if (path + "/").startswith(target + "/")]
     return max(holders, key=len) if holders else None
 
 
-def _place(root: str, path: str, mounts: Places) -> str:
+def _place(root: str, path: str, mounts: Mapping[str, str]) -> str:
     target = _mounted(path, mounts)
     if target is None:
         return os.path.join(root, path.lstrip("/"))
     return os.path.join(mounts[target], path[len(target) :].lstrip("/")).rstrip("/")
 
 
-def check_directory(root: str, cwd: str, mounts: Places = NOTHING) -> bool:
+def check_directory(root: str, cwd: str, mounts: Mapping[str, str] = NOTHING) -> bool:
     """Whether the working directory has to be made; raises CannotRun if it is something else."""
     real = _real(root, cwd, mounts) or cwd
     if any(target.startswith(real.rstrip("/") + "/") for target in mounts):
@@ -243,7 +243,7 @@ def check_directory(root: str, cwd: str, mounts: Places = NOTHING) -> bool:
     return False
 
 
-def check_command(root: str, name: str, path: str, cwd: str, mounts: Places = NOTHING) -> None:
+def check_command(root: str, name: str, path: str, cwd: str, mounts: Mapping[str, str] = NOTHING) -> None:
     """Raise CannotRun with a shell's exit code if the kernel would not execute `name`."""
     if "/" in name:
         problem = _problem(root, os.path.join(cwd, name), mounts)
@@ -260,7 +260,7 @@ def check_command(root: str, name: str, path: str, cwd: str, mounts: Places = NO
     raise CannotRun(worst[0], "exec: {!r}: {}".format(name, worst[1]))
 
 
-def _problem(root: str, path: str, mounts: Places) -> Optional[Tuple[int, str]]:
+def _problem(root: str, path: str, mounts: Mapping[str, str]) -> Optional[Tuple[int, str]]:
     place = find(root, path, mounts)
     if place is None:
         return NOT_FOUND, "no such file or directory"

@@ -6,13 +6,13 @@ builds the root (`assemble`), gives up all privileges and forks the program, whi
 What cannot be started comes back in words on a pipe, and so does the program's true wait status.
 """
 
-import contextlib
 import errno
 import os
 from typing import Dict, List, NamedTuple, Optional
 
 from . import assemble, first, process, syscalls
 from .container import DEFAULT_PATH, NOT_EXECUTABLE, NOT_FOUND, START_FAILED, CannotRun, Start
+from .light import suppress
 
 _PROBLEM = b"E"  # what a report begins with that is no status: a code, a space, words, a NUL
 _MISSING = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG)
@@ -106,7 +106,7 @@ def _program(start: Start, place: assemble.Place, stdout: int, stderr: int, repo
             env = _of_scripts()
             env.update(start.env)
         for name in os.listdir("/proc/self/fd"):
-            with contextlib.suppress(OSError):  # the listing's own is closed already
+            with suppress(OSError):  # the listing's own is closed already
                 if int(name) > 2:
                     os.set_inheritable(int(name), False)
         execute(start.argv, env)

@@ -9,13 +9,13 @@ The processes around the runner's own namespaces wait for one child, write a T o
 TERM and INT, and end as the child did: 128+s after signal s.
 """
 
-import contextlib
 import os
 import signal
 import struct
 from typing import Dict, Optional
 
 from . import syscalls
+from .light import suppress
 
 # The same few system calls for each processor, made by its assembler from:
 #
@@ -108,7 +108,7 @@ def become_relay(child: int, target: int) -> None:
     The signals of `RELAYED` must be blocked. Comes back if this node cannot have it.
     """
     text = relay(child)
-    with contextlib.suppress(OSError):
+    with suppress(OSError):
         if text is not None:
             executable = syscalls.memory_file("relay")
             os.write(executable, text)
@@ -121,5 +121,5 @@ def _execute(executable: int, third: int) -> None:
         executable = os.dup(executable)
     os.dup2(third, 3)
     os.set_inheritable(3, True)
-    with contextlib.suppress(OSError):
+    with suppress(OSError):
         os.execve(executable, ["podrunner"], {})

@@ -1,6 +1,5 @@
 """From the batch process to the pod: claim it, read its plan, choose the surroundings, run it."""
 
-import contextlib
 import os
 import signal
 import sys
@@ -8,6 +7,7 @@ import time
 from typing import Any, Callable, Dict, List, Mapping, Optional
 
 from . import carried, gpus, names, plan, sandbox, status, volumes
+from .light import suppress
 from .supervisor import Supervisor
 
 CANNOT = 125  # the runner itself could not do its work
@@ -49,7 +49,7 @@ def _run(pod_plan: plan.Plan, record: status.Status, pod: str, deadline: Optiona
     os.set_blocking(relay, False)
 
     def relayed(number: int, frame: Any) -> None:
-        with contextlib.suppress(OSError):  # the pod has just ended, or was told often enough
+        with suppress(OSError):  # the pod has just ended, or was told often enough
             os.write(relay, b"T")
 
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -72,7 +72,7 @@ def _run(pod_plan: plan.Plan, record: status.Status, pod: str, deadline: Optiona
     def clear() -> None:
         local.remove()
         if pod_plan.once:
-            with contextlib.suppress(OSError):
+            with suppress(OSError):
                 os.unlink(os.path.join(pod, "plan.json"))
 
     def pod_of(directory: Optional[str]) -> int:
@@ -120,7 +120,7 @@ def _surround(
 
 def _no_mount_point(directory: str) -> None:
     for path in (directory, os.path.dirname(directory)):
-        with contextlib.suppress(OSError):
+        with suppress(OSError):
             os.rmdir(path)  # what was in it was seen inside only
 
 

@@ -1,6 +1,5 @@
 """One run of a container: its image, its process, its log, its record."""
 
-import contextlib
 import fcntl
 import os
 import signal
@@ -21,6 +20,7 @@ from . import (
     syscalls,
     volumes,
 )
+from .light import suppress
 from .logs import CriLog, clear
 from .loop import Loop
 from .plan import ContainerPlan, Plan
@@ -207,7 +207,7 @@ class Runner(roots.Asker):
         out, out_writer = os.pipe()
         err, err_writer = os.pipe()
         for pipe in (out, err):
-            with contextlib.suppress(OSError):  # the user has too many already
+            with suppress(OSError):  # the user has too many already
                 fcntl.fcntl(pipe, _F_SETPIPE_SZ, _PIPE_BYTES)
         try:
             if context.sandbox is not None:

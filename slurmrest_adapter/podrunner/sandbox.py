@@ -7,13 +7,13 @@ this cannot be had on a node, the batch process is as clean as before and can go
 of it can, the first two have only to wait, and become programs that need no memory (`first`).
 """
 
-import contextlib
 import os
 import signal
 import sys
 from typing import Any, Callable, List, Optional
 
 from . import first, syscalls
+from .light import suppress
 
 # Below the sandbox directory, which is a small tmpfs that only the pod sees.
 DEV = "dev"  # for containers without GPUs
@@ -79,12 +79,12 @@ def run(directory: str, devices: List[str], body: Callable[[], int], relay: Opti
 
 def leave(directory: str) -> None:
     """End every other process of the sandbox and unmount its tmpfs; for PID 1 at its end."""
-    with contextlib.suppress(OSError):
+    with suppress(OSError):
         os.kill(-1, signal.SIGKILL)
-    with contextlib.suppress(ChildProcessError):
+    with suppress(ChildProcessError):
         while True:
             os.waitpid(-1, 0)
-    with contextlib.suppress(OSError):
+    with suppress(OSError):
         syscalls.unmount(directory)
 
 

@@ -5,13 +5,13 @@ however that ends. What is on the node's disk, and in plain mode on /dev/shm, is
 what a killed runner left there is removed by the same user's next one on the node.
 """
 
-import contextlib
 import fcntl
 import os
 import stat
 from typing import Dict, Iterable, List, Mapping, NamedTuple, Optional, Tuple
 
 from . import process, syscalls
+from .light import suppress
 from .plan import ContainerPlan, Mount, Plan, Volume
 
 LOCAL_BASE = "/var/tmp"
@@ -297,7 +297,7 @@ def own_directory(base: str) -> str:
     """
     path = os.path.join(base, "slurmrest-adapter-{}".format(os.getuid()))
     try:
-        with contextlib.suppress(FileExistsError):
+        with suppress(FileExistsError):
             os.mkdir(path, 0o700)
         details = os.lstat(path)
     except OSError as error:

@@ -105,22 +105,22 @@ def sources() -> dict[str, str]:
 
 
 def bare(text: str) -> str:
-    """Python source without docstrings, comment lines and the types of functions, hardly indented.
+    """Python source without docstrings, comments and types, hardly indented.
 
-    They are half of what the script would weigh. Every statement stays on its own line, so that
-    tracebacks tell true.
+    They are half of what the script would weigh, and `typing` a part of the runner's memory. Every
+    statement stays on its own line, so that tracebacks tell true.
     """
     lines = text.split("\n")
     inside: set[int] = set()  # lines that begin within a string
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
         row, column = token.start
-        if token.type == tokenize.COMMENT and not lines[row - 1][:column].strip():
-            lines[row - 1] = ""
+        if token.type == tokenize.COMMENT:
+            lines[row - 1] = lines[row - 1][:column].rstrip()
         elif token.type == tokenize.STRING:
             inside.update(range(row + 1, token.end[0] + 1))
     tree = ast.parse(text)
-    for first, last in sorted(_types(tree), reverse=True):
-        _cut(lines, first, last)
+    for first, last, instead in sorted(_types(tree), reverse=True):
+        _replace(lines, first, last, instead)
     for node in ast.walk(tree):
         if (
             isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef)
@@ -141,36 +141,61 @@ def bare(text: str) -> str:
 Position = tuple[int, int]  # line and byte in it
 
 
-def _types(tree: ast.Module) -> list[tuple[Position, Position]]:
-    """Where the types of arguments and results stand, with the sign before them."""
-    found = []
-    for node in ast.walk(tree):
+Change = tuple[Position, Position, str]  # from, to, and what stands there instead
+
+
+def _types(tree: ast.Module) -> list[Change]:
+    """What only type checkers need, with the sign before it, and what does without `typing`."""
+    found: list[Change] = []
+    fields: set[ast.stmt] = set()
+    for node in ast.walk(tree):  # a class before what is in it
         if isinstance(node, ast.FunctionDef):
             kinds = node.args
             for one in [*kinds.args, *kinds.kwonlyargs, kinds.vararg, kinds.kwarg]:
                 if one is not None and one.annotation is not None:
                     start = (one.lineno, one.col_offset + len(one.arg.encode()))
-                    found.append((start, _end(one.annotation)))
+                    found.append((start, _end(one.annotation), ""))
             if node.returns is not None:
                 arrow = (node.returns.lineno, node.returns.col_offset - len(" -> "))
-                found.append((arrow, _end(node.returns)))
+                found.append((arrow, _end(node.returns), ""))
+        elif isinstance(node, ast.ImportFrom) and node.module == "typing":
+            named = any(alias.name == "NamedTuple" for alias in node.names)
+            found.append((_start(node), _end(node), "from .light import named" if named else ""))
+        elif isinstance(node, ast.ClassDef) and [ast.unparse(base) for base in node.bases] == ["NamedTuple"]:
+            own = [one for one in node.body if isinstance(one, ast.AnnAssign)]
+            names = " ".join(ast.unparse(one.target) for one in own)
+            defaults = [ast.unparse(one.value) for one in own if one.value is not None]
+            base = f"named({', '.join([repr(names), *defaults])})"
+            found.append((_start(node.bases[0]), _end(node.bases[0]), base))
+            # A class of fields has no others either.
+            found += [(_start(one), _end(one), "" if one is not own[0] else "__slots__ = ()") for one in own]
+            fields.update(own)
+        elif isinstance(node, ast.AnnAssign) and node not in fields:
+            if node.value is None:
+                found.append((_start(node), _end(node), "pass"))
+            else:
+                found.append((_end(node.target), _end(node.annotation), ""))
     return found
 
 
-def _end(node: ast.expr) -> Position:
+def _start(node: ast.stmt | ast.expr) -> Position:
+    return node.lineno, node.col_offset
+
+
+def _end(node: ast.stmt | ast.expr) -> Position:
     assert node.end_lineno is not None
     assert node.end_col_offset is not None
     return node.end_lineno, node.end_col_offset
 
 
-def _cut(lines: list[str], first: Position, last: Position) -> None:
-    """Take out what stands between two positions; the lines stay."""
-    before = lines[first[0] - 1].encode()[: first[1]]
-    after = lines[last[0] - 1].encode()[last[1] :]
+def _replace(lines: list[str], first: Position, last: Position, instead: str) -> None:
+    """Put something in place of what stands between two positions; the lines stay."""
+    before = lines[first[0] - 1].encode()[: first[1]].decode() + instead
+    after = lines[last[0] - 1].encode()[last[1] :].decode()
     if first[0] == last[0]:
-        lines[first[0] - 1] = (before + after).decode()
+        lines[first[0] - 1] = before + after
     else:
-        lines[first[0] - 1 : last[0]] = [before.decode(), *[""] * (last[0] - first[0] - 1), after.decode()]
+        lines[first[0] - 1 : last[0]] = [before, *[""] * (last[0] - first[0] - 1), after]
 
 
 @functools.cache

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import ast
 import functools
+import importlib
 import os
 import re
 import shutil
 import subprocess
 import sys
+import types
 from pathlib import Path
 
 import pytest
 
 import slurmrest_adapter
 from slurmrest_adapter import podrunner
-from slurmrest_adapter.runtimes.script import PACKAGE, sources
+from slurmrest_adapter.runtimes.script import PACKAGE, job_script, sources
 
 ROOT = Path(slurmrest_adapter.__file__).parents[1]
 RUNNER = ROOT / "slurmrest_adapter" / "podrunner"
@@ -56,6 +58,33 @@ def test_parses_as_3_6(path: Path) -> None:
     ast.parse(path.read_text(), feature_version=(3, 6))
 
 
+class Untyped(ast.NodeTransformer):
+    """Takes away what only type checkers read; a class of named fields keeps only its methods here."""
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
+        node.returns = None
+        return self.generic_visit(node)
+
+    def visit_arg(self, node: ast.arg) -> ast.AST:
+        node.annotation = None
+        return node
+
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST:
+        if node.value is None:
+            return ast.copy_location(ast.Pass(), node)
+        return ast.copy_location(ast.Assign([node.target], node.value), node)
+
+    def visit_ImportFrom(self, node: ast.ImportFrom) -> ast.AST | None:
+        named = node.module == "light" and [alias.name for alias in node.names] == ["named"]
+        return None if node.module == "typing" or named else node
+
+    def visit_ClassDef(self, node: ast.ClassDef) -> ast.AST:
+        if re.match(r"NamedTuple$|named\(", " ".join(map(ast.unparse, node.bases))):
+            node.bases = []
+            node.body = [one for one in node.body if not isinstance(one, ast.Assign | ast.AnnAssign)]
+        return self.generic_visit(node)
+
+
 def program(text: str) -> str:
     """What the source does and on which lines, whatever its docstrings, comments and types say."""
     tree = ast.parse(text, feature_version=(3, 6))
@@ -65,10 +94,7 @@ def program(text: str) -> str:
             and ast.get_docstring(node) is not None
         ):
             del node.body[0]
-        if isinstance(node, ast.FunctionDef):
-            node.returns = None
-        if isinstance(node, ast.arg):
-            node.annotation = None
+    tree = Untyped().visit(tree)
     statements = [node for node in ast.walk(tree) if isinstance(node, ast.stmt)]
     return ast.dump(tree) + str([node.lineno for node in statements])
 
@@ -79,6 +105,53 @@ def test_packed_sources_are_the_files_and_parse_as_3_6() -> None:
     assert packed.keys() == names.keys()
     for name, text in packed.items():
         assert program(text) == program(names[name].read_text())
+        assert not re.search(r"\bimport typing|from typing\b|NamedTuple", text), name
+
+
+def fields(module: types.ModuleType) -> dict[str, object]:
+    """The module's own classes of named fields: the fields, and a value with the defaults, printed."""
+    found: dict[str, object] = {}
+    for name, kind in vars(module).items():
+        if isinstance(kind, type) and issubclass(kind, tuple) and kind.__module__ == module.__name__:
+            names: tuple[str, ...] = kind._fields  # type: ignore[attr-defined]
+            given = names[: len(names) - len(kind.__new__.__defaults__ or ())]
+            made = kind(**dict.fromkeys(given))
+            assert not hasattr(made, "__dict__")
+            found[name] = repr(made)
+    return found
+
+
+def test_packed_named_fields_are_the_same(tmp_path: Path) -> None:
+    package = tmp_path / "packed_runner"
+    package.mkdir()
+    for name, text in sources().items():
+        (package / f"{name.partition('.')[2] or '__init__'}.py").write_text(text)
+    sys.path.insert(0, str(tmp_path))
+    try:
+        seen = 0
+        for path in FILES:
+            packed = fields(importlib.import_module(f"packed_runner.{path.stem}"))
+            assert packed == fields(importlib.import_module(f"slurmrest_adapter.podrunner.{path.stem}"))
+            seen += len(packed)
+    finally:
+        sys.path.remove(str(tmp_path))
+        for name in [name for name in sys.modules if name.startswith("packed_runner")]:
+            del sys.modules[name]
+    assert seen > 10
+
+
+def test_what_stays_in_memory(tmp_path: Path) -> None:
+    """Modules that are large stay out of the process that lives as long as the pod."""
+    start, look = "\nentry()'", '\nprint("\\n".join(sys.modules))\''
+    script = job_script(sys.executable)
+    assert script.count(start) == 1
+    file = tmp_path / "script"
+    file.write_text(script.replace(start, look))
+    done = subprocess.run(["/bin/sh", file], env={"PATH": os.defpath}, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    loaded = set(done.stdout.split())
+    assert f"{PACKAGE}.supervisor" in loaded
+    assert not loaded & {"typing", "contextlib", "re", "json", "subprocess", "urllib", "socket", "traceback"}
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
