@@ -118,9 +118,13 @@ def _events(seen: Seen) -> dict[str, Any] | None:
         "endedAt": rfc3339(told.ended) or None,
         "gpus": None if told.gpus is None else list(told.gpus),
         "cpuSeconds": told.cpu_s,
-        "peakMib": None if told.peak_bytes is None else -(-told.peak_bytes // 2**20),
+        "peakMib": _mib(told.peak_bytes),
         "count": told.events,
     }
+
+
+def _mib(size: int | None) -> int | None:
+    return None if size is None else -(-size // 2**20)
 
 
 _RUN = ("reason", "message", "exitCode", "signal", "startedAt", "finishedAt")
@@ -129,7 +133,9 @@ _RUN = ("reason", "message", "exitCode", "signal", "startedAt", "finishedAt")
 def _container(status: Mapping[str, Any], runner: Mapping[str, Any]) -> dict[str, Any]:
     (kind, detail), *_ = status["state"].items()
     last = status["lastState"].get("terminated")
-    gpus = next((c.get("gpus") for c in runner.get("containers", ()) if c["name"] == status["name"]), None)
+    told: Mapping[str, Any] = next(
+        (c for c in runner.get("containers", ()) if c["name"] == status["name"]), {}
+    )
     return {
         "name": status["name"],
         "image": status["image"],
@@ -138,5 +144,8 @@ def _container(status: Mapping[str, Any], runner: Mapping[str, Any]) -> dict[str
         **{key: detail.get(key) for key in _RUN},
         "restarts": status["restartCount"],
         "lastState": {key: last.get(key) for key in _RUN} if last else None,
-        "gpus": [int(index) for index in gpus or () if str(index).isdecimal()],
+        "gpus": [int(index) for index in told.get("gpus") or () if str(index).isdecimal()],
+        "cpuSeconds": told.get("cpu_s"),
+        "memoryMib": _mib(told.get("memory_bytes")),
+        "memoryPeakMib": _mib(told.get("memory_peak_bytes")),
     }

@@ -13,9 +13,12 @@ _READS, _DROP_READS = 8, 128
 
 
 class Loop:
-    """Calls back for what happens; `on_child(pid, status)` for every child that ends."""
+    """Calls back for what happens; `on_child(pid, status, seconds)` for every child that ends.
 
-    def __init__(self, on_term: Callable[[], None], on_child: Callable[[int, int], None]) -> None:
+    `seconds` is the processor time of the child and of all that was waited for below it.
+    """
+
+    def __init__(self, on_term: Callable[[], None], on_child: Callable[[int, int, float], None]) -> None:
         self._selector = selectors.DefaultSelector()
         self._timers: List[Tuple[float, int, Callable[[], None]]] = []
         self._count = 0
@@ -98,12 +101,12 @@ class Loop:
     def _reap(self) -> None:
         while True:
             try:
-                pid, status = os.waitpid(-1, os.WNOHANG)
+                pid, status, used = os.wait4(-1, os.WNOHANG)
             except ChildProcessError:
                 return
             if pid == 0:
                 return
-            self._on_child(pid, status)
+            self._on_child(pid, status, used.ru_utime + used.ru_stime)
 
 
 def _heard(number: int, frame: Any) -> None:

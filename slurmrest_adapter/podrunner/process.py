@@ -10,6 +10,7 @@ import signal
 import sys
 from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional
 
+PROC = "/proc"
 _RESET = (
     signal.SIGTERM,
     signal.SIGINT,
@@ -155,19 +156,24 @@ def find_program(name: str, also: Iterable[str] = ()) -> Optional[str]:
     return None
 
 
-def descendants(pid: int) -> List[int]:
-    """The processes below `pid`, by /proc; empty if /proc does not tell."""
-    children: Dict[int, List[int]] = {}
-    for entry in os.listdir("/proc"):
-        if not entry.isdigit():
-            continue
+def stats() -> Dict[int, List[bytes]]:
+    """What /proc/PID/stat has after the program's name, by pid: the state, the parent, and so on."""
+    found: Dict[int, List[bytes]] = {}
+    for entry in filter(str.isdigit, os.listdir(PROC)):
         try:
-            with open("/proc/{}/stat".format(entry), "rb") as stream:
-                # The command's name is in parentheses and may hold anything.
-                parent = int(stream.read().rpartition(b")")[2].split()[1])
-        except (OSError, ValueError, IndexError):
+            with open("{}/{}/stat".format(PROC, entry), "rb") as stream:
+                # The name is in parentheses and may hold anything.
+                found[int(entry)] = stream.read().rpartition(b")")[2].split()
+        except OSError:  # it has ended
             continue
-        children.setdefault(parent, []).append(int(entry))
+    return found
+
+
+def descendants(pid: int, known: Optional[Dict[int, List[bytes]]] = None) -> List[int]:
+    """The processes below `pid`, by /proc or by what `stats` has answered."""
+    children: Dict[int, List[int]] = {}
+    for one, fields in (stats() if known is None else known).items():
+        children.setdefault(int(fields[1]), []).append(one)
     found: List[int] = []
     queue = [pid]
     while queue:

@@ -18,6 +18,7 @@ from . import (
     roots,
     sandbox,
     syscalls,
+    usage,
     volumes,
 )
 from .light import suppress
@@ -157,8 +158,13 @@ class Runner(roots.Asker):
         if self._log is not None:
             self._log.flush()
 
-    def child_ended(self, pid: int, status: int) -> None:
-        """One of our processes was reaped."""
+    def sampled(self, seconds: float, size: int) -> bool:
+        """What its processes use, as `usage.take` answers it; whether the record has changed."""
+        return usage.note(self._record, seconds, size)
+
+    def child_ended(self, pid: int, status: int, seconds: float) -> None:
+        """One of our processes was reaped, which with all below it used a processor for `seconds`."""
+        usage.total(self._record, seconds)
         self._ended = process.decode(status)
         begun, self._exact = self._exact, None
         if begun is not None:

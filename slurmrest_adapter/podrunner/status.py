@@ -14,7 +14,10 @@ SCHEMA = 1
 NAME = "status.json"
 CLAIM = "claim"
 # What of a container's record is about one run of it.
-RUN = ("exit_code", "signal", "reason", "message", "started_at", "finished_at")
+RUN = (
+    "exit_code", "signal", "reason", "message", "started_at", "finished_at",
+    "cpu_s", "memory_bytes", "memory_peak_bytes",
+)  # fmt: skip
 
 
 class Status:
@@ -58,7 +61,7 @@ class Status:
             return int(self.job["restart"]), None
         last = old["last_state"]
         if old["started_at"] is not None or old["state"] == "terminated":
-            last = {key: old[key] for key in RUN}
+            last = {key: old.get(key) for key in RUN}
             if old["state"] != "terminated":
                 last.update(exit_code=137, reason="ContainerStatusUnknown")
         return old["restart_count"] + (last is not None), last
@@ -107,12 +110,9 @@ def waiting(
         "name": name,
         "init": init,
         "state": "waiting",
+        **dict.fromkeys(RUN),
         "reason": reason,
         "message": "",
-        "exit_code": None,
-        "signal": None,
-        "started_at": None,
-        "finished_at": None,
         "image": image,
         "image_id": None,
         "restart_count": before[0],

@@ -11,6 +11,7 @@ import signal
 import time
 from typing import Dict, List, Optional
 
+from . import usage
 from .backoff import Idle
 from .gpus import Allotment
 from .life import Life
@@ -21,6 +22,8 @@ from .status import Status
 from .volumes import Local
 
 _FLUSH_SECONDS = 1.0
+_FIRST_SAMPLE_SECONDS, _SAMPLE_SECONDS = 1.0, 15.0
+_SAMPLE_SHARE = 0.002  # of a processor at most
 # Reasons for which a pod has failed, whatever its containers say.
 _FAILED = ("DeadlineExceeded", "GPUsIdle")
 
@@ -68,6 +71,7 @@ class Supervisor(Owner):
         if deadline is not None:
             self._loop.after(max(0.0, deadline), lambda: self.stop("DeadlineExceeded"))
         self._loop.after(_FLUSH_SECONDS, self._flush)
+        self._loop.after(_FIRST_SAMPLE_SECONDS, self._sample)
         self._advance()
         self._loop.run()
         code = self._exit_code()
@@ -159,10 +163,10 @@ class Supervisor(Owner):
         self._watched = False
         self._watch_idle()
 
-    def _child_ended(self, pid: int, status: int) -> None:
+    def _child_ended(self, pid: int, status: int, seconds: float) -> None:
         runner = self._context.children.pop(pid, None)
         if runner is not None:
-            runner.child_ended(pid, status)
+            runner.child_ended(pid, status, seconds)
 
     def _kill(self) -> None:
         for life in self._lives:
@@ -178,6 +182,17 @@ class Supervisor(Owner):
         for life in self._lives:
             life.flush()
         self._loop.after(_FLUSH_SECONDS, self._flush)
+
+    def _sample(self) -> None:
+        begun = time.process_time()
+        news = [
+            self._context.children[pid].sampled(*used)
+            for pid, used in usage.take(self._context.children).items()
+        ]
+        if any(news):
+            self._status.write()
+        cost = time.process_time() - begun
+        self._loop.after(max(_SAMPLE_SECONDS, cost / _SAMPLE_SHARE), self._sample)
 
     def _exit_code(self) -> int:
         for life in self._deciding():

@@ -16,6 +16,8 @@ from slurmrest_adapter.sources.userfiles import UntrustedFile
 _STATES = ("waiting", "running", "terminated")
 _LATEST = 2**33  # POSIX seconds; far from where calendars end
 _MOST = 10_000  # of anything that is counted
+_MOST_SECONDS = 2**53  # on processors
+_MOST_BYTES = 2**53
 _TEXT = 4096  # characters of one text
 
 
@@ -88,6 +90,11 @@ def _run(one: Mapping[str, Any], where: str) -> dict[str, Any]:
         "signal": _code(one.get("signal"), f"{where}.signal"),
         "started_at": _time(one.get("started_at"), f"{where}.started_at"),
         "finished_at": _time(one.get("finished_at"), f"{where}.finished_at"),
+        "cpu_s": _number(one.get("cpu_s"), f"{where}.cpu_s", "number of seconds", _MOST_SECONDS),
+        **{
+            key: None if one.get(key) is None else _count(one[key], f"{where}.{key}", _MOST_BYTES)
+            for key in ("memory_bytes", "memory_peak_bytes")
+        },
     }
 
 
@@ -130,10 +137,14 @@ def _code(value: Any, where: str) -> int | None:
 
 
 def _time(value: Any, where: str) -> float | None:
+    return _number(value, where, "time", _LATEST)
+
+
+def _number(value: Any, where: str, kind: str, most: int) -> float | None:
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise UntrustedFile(f"status.json: {where}: a time is needed")
-    if not 0 <= value <= _LATEST:
-        raise UntrustedFile(f"status.json: {where}: is no time")
+        raise UntrustedFile(f"status.json: {where}: a {kind} is needed")
+    if not 0 <= value <= most:
+        raise UntrustedFile(f"status.json: {where}: is no {kind}")
     return value

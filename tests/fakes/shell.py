@@ -81,6 +81,7 @@ class Shell:
             self.log("main", "hello", "world")
             over = {"exit_code": code, "reason": None, "message": ""}
             done = {**container_record(code=code), "finished_at": world.clock(), "gpus": ["0", "1"]}
+            done |= {"cpu_s": 41.25, "memory_bytes": 9 << 20, "memory_peak_bytes": (12 << 20) + 1}
             world.runner_writes(self.record(), 2, over, done)
             world.slurm.end(100, word or ("FAILED" if code else "COMPLETED"), code)
 

@@ -294,6 +294,46 @@ def test_an_exit_code_is_the_jobs(site: Site, mode: str) -> None:
         assert path.stat().st_uid == ALICE
 
 
+@pytest.mark.parametrize("mode", ["sandbox", "plain"])
+def test_what_a_container_uses(site: Site, mode: str) -> None:
+    # Time that was used by a process that has ended, and memory that is held by another one.
+    code = """
+import os, time
+if os.fork() == 0:
+    while time.process_time() < 1: pass
+    os._exit(0)
+os.wait()
+if os.fork() == 0:
+    held = bytearray(os.urandom(1)) * (50 << 20)
+    time.sleep(600)
+os.wait()
+"""
+    pod = site.pod(
+        ContainerPlan("works", site.image("python:3"), command=("python3", "-c", code)),
+        shell("exec sleep 600", "waits"),
+        mode=mode,
+    )
+    pod.submit(memory_per_node={"set": True, "number": 256})
+    least = 40 << 20
+
+    def sampled() -> bool:
+        records = pod.status()["containers"] if (pod.folder / "status.json").exists() else []
+        held, idle = ([one["memory_bytes"] for one in records] + [None, None])[:2]
+        return held is not None and held > least and idle is not None
+
+    wait_for("a sample of the container's memory", sampled)
+    assert pod.record()["cpu_s"] > 0.5
+    pod.delete()
+    pod.wait()
+    works, waits = pod.status()["containers"]
+    assert works["state"] == waits["state"] == "terminated"
+    assert works["cpu_s"] > 0.5
+    assert works["memory_peak_bytes"] >= works["memory_bytes"] > least
+    # What one container uses is not counted as another one's.
+    assert 0 < waits["memory_peak_bytes"] < least
+    assert waits["cpu_s"] < works["cpu_s"]
+
+
 def test_each_container_has_its_gpus(site: Site) -> None:
     look = "echo $CUDA_VISIBLE_DEVICES; ls /dev | grep nvidia | tr '\\n' ' '; echo $NVIDIA_VISIBLE_DEVICES"
     pod = site.pod(

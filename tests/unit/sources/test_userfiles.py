@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from slurmrest_adapter.domain.jobs import JobInfo
 from slurmrest_adapter.domain.states import classify
 from slurmrest_adapter.podrunner import status as writer
+from slurmrest_adapter.podrunner import usage
 from slurmrest_adapter.sources.runner import LIMIT, read_status
 from slurmrest_adapter.sources.userfiles import UntrustedFile, open_file, read_file
 from slurmrest_adapter.tracking.machine import JobSeen, RunnerSeen, Tracked, step
@@ -163,6 +164,7 @@ def test_what_the_runner_itself_writes_is_read_whole(tmp_path: Path) -> None:
     job = {"id": "100", "node": "n1", "restart": 1, "gpus": ["0", "1"]}
     written = writer.Status(str(tmp_path / "pod"), UID, job, "3.11.7")
     written.containers = [writer.waiting("main", True, "busybox", "PodInitializing", (1, None), ["0"])]
+    usage.note(written.containers[0], 1.25, 4096)
     written.end = {"exit_code": 3, "reason": "DeadlineExceeded", "message": "over"}
     written.write()
     assert status_of(tmp_path) == json.loads((tmp_path / "pod" / "status.json").read_text())
@@ -211,9 +213,17 @@ def test_what_the_runner_itself_writes_is_read_whole(tmp_path: Path) -> None:
         good(containers=[{"name": "main", "state": "terminated", "exit_code": -9}]),
         good(containers=[{"name": "main", "state": "running", "started_at": []}]),
         good(containers=[{"name": "main", "state": "running", "message": {}}]),
+        good(containers=[{"name": "main", "state": "running", "cpu_s": "1"}]),
+        good(containers=[{"name": "main", "state": "running", "cpu_s": True}]),
+        good(containers=[{"name": "main", "state": "running", "cpu_s": -0.1}]),
+        good(containers=[{"name": "main", "state": "running", "cpu_s": float("inf")}]),
+        good(containers=[{"name": "main", "state": "running", "memory_bytes": 1.5}]),
+        good(containers=[{"name": "main", "state": "running", "memory_bytes": -1}]),
+        good(containers=[{"name": "main", "state": "running", "memory_peak_bytes": 10**30}]),
+        good(containers=[{"name": "main", "state": "waiting", "last_state": {"cpu_s": []}}]),
         b" " * (LIMIT + 1),
     ],
-    ids=range(41),
+    ids=range(49),
 )
 def test_what_no_runner_would_write(tmp_path: Path, content: Any) -> None:
     put(tmp_path, content)
@@ -241,7 +251,8 @@ JSON = st.recursive(
 )
 KEYS = ["seq", "time", "phase", "end", "job", "runner", "containers"]
 INNER = ["name", "init", "state", "reason", "message", "exit_code", "signal", "started_at", "finished_at",
-         "image", "image_id", "restart_count", "gpus"]  # fmt: skip
+         "image", "image_id", "restart_count", "gpus", "cpu_s", "memory_bytes",
+         "memory_peak_bytes"]  # fmt: skip
 
 
 @given(st.sampled_from(KEYS), st.sampled_from(INNER), st.booleans(), JSON)
