@@ -106,6 +106,33 @@ def worker(body: Callable[[], None]) -> int:
         os._exit(code)
 
 
+def guard() -> int:
+    """A descriptor to write pids to, a line each; with a minus sign, that this one has ended.
+
+    When we have ended, however that was, a child kills what is left of them. PR_SET_PDEATHSIG does not:
+    Apptainer changes its credentials, at which the kernel forgets it.
+    """
+    reader, writer = os.pipe()
+
+    def wait() -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # Slurm's, to all of the job at once
+        os.close(writer)
+        left = set()
+        with os.fdopen(reader) as stream:
+            for line in stream:
+                pid = int(line)
+                if pid > 0:
+                    left.add(pid)
+                else:
+                    left.discard(-pid)
+        for pid in left:
+            kill(pid, signal.SIGKILL)
+
+    worker(wait)
+    os.close(reader)
+    return writer
+
+
 def apart(body: Callable[[], Any]) -> Any:
     """Answer what `body` answers, plain values, but run it in a child; raises OSError if that fails.
 

@@ -72,6 +72,14 @@ class Context:
         self.owner = owner
         self.children: Dict[int, Runner] = {}
         self.roots = roots.Roots(plan, sandbox_directory, loop)
+        # In a sandbox the kernel ends all with the runner.
+        self._guard = process.guard() if sandbox_directory is None else None
+
+    def guarded(self, pid: int) -> None:
+        """Tell the guard, where there is one, of a process; with a minus sign, that it has ended."""
+        if self._guard is not None:
+            with suppress(OSError):  # somebody killed the guard
+                os.write(self._guard, "{}\n".format(pid).encode("ascii"))
 
 
 class Runner(roots.Asker):
@@ -164,6 +172,7 @@ class Runner(roots.Asker):
 
     def child_ended(self, pid: int, status: int, seconds: float) -> None:
         """One of our processes was reaped, which with all below it used a processor for `seconds`."""
+        self._context.guarded(-pid)
         usage.total(self._record, seconds)
         self._ended = process.decode(status)
         begun, self._exact = self._exact, None
@@ -235,6 +244,7 @@ class Runner(roots.Asker):
                     start, apptainer.Place(root, None, empty, context.plan.hostname, driven, oci, mounts)
                 )
                 self._pid = process.spawn(argv, env, out_writer, err_writer, _die_with_runner)
+                context.guarded(self._pid)
         finally:
             os.close(out_writer)
             os.close(err_writer)
