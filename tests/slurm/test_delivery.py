@@ -117,7 +117,7 @@ def test_a_plan_that_does_not_fit_is_refused_by_that_reason(carried: Cli, pod: P
 def requeue(lab: Lab, job: str) -> None:
     """Have a running job start again, at once: Slurm itself would wait for two minutes."""
     lab.exec("scontrol", "requeue", job)
-    # slurmd counts in seconds: a start within the one of the kill is refused ("already killed"), and the job fails.
+    # slurmd counts in seconds: a start within the one of the kill is refused ("already killed").
     time.sleep(2)
     again = f"scontrol update job={job} StartTime=now; squeue -hj {job} -t R | grep -q . && exit"
     lab.exec("sh", "-c", f"for i in $(seq 300); do {again}; sleep 0.2; done; exit 1")
