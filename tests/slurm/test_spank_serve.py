@@ -21,11 +21,13 @@ from tests.fakes.spank import body
 from tests.labs import SLURM_LAB, Cli, Lab, container
 from tests.slurm.test_serve import Sidecar, with_uid
 
-pytestmark = pytest.mark.slurm
+# Alone, because an event that is answered too late is spooled, and here nothing else tells.
+pytestmark = [pytest.mark.slurm, pytest.mark.disruptive]
 Pods = Callable[..., dict[str, Any]]
 LAB = ("--name", "spank-serve", "--profile", "spank", "--port-base", "9400")
 # Far longer than any test: what is known before was known by an event.
 POLL = 300
+OPTIONS = " timeout_ms=150 retry_s=1"
 
 
 @pytest.fixture(scope="session")
@@ -33,7 +35,11 @@ def lab() -> Lab:
     """A lab with the plugin, up."""
     subprocess.run([SLURM_LAB, "up", *LAB], check=True, capture_output=True)
     printed = subprocess.run([SLURM_LAB, "env", *LAB], check=True, capture_output=True, text=True).stdout
-    return Lab(dict(word.split("=", 1) for word in shlex.split(printed)))
+    made = Lab(dict(word.split("=", 1) for word in shlex.split(printed)))
+    plugstack = Path(made.env["LAB_ROOT"]) / "etc/slurm/plugstack.conf"
+    if OPTIONS not in (line := plugstack.read_text().rstrip()):
+        plugstack.write_text(line + OPTIONS + "\n")
+    return made
 
 
 @pytest.fixture
