@@ -331,7 +331,7 @@ def test_preempted_with_grace(start: Start, lab: Lab, mode: str) -> None:
 
 @pytest.mark.parametrize("mode", ["sandbox"])
 def test_kill_9_of_the_runner(start: Start, lab: Lab, mode: str) -> None:
-    """Not in plain mode: without control groups Apptainer's processes may outlive it (docs/configuration.md)."""
+    """Not in plain mode: Apptainer's processes may outlive it there (docs/configuration.md)."""
     pod = start(mode, policy="Always", sidecar=DEAF, main=DEAF)
     pod.until_up("sidecar", "main")
     lab.exec("scancel", "--batch", "--signal=KILL", str(pod.job))
