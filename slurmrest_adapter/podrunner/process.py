@@ -109,8 +109,8 @@ def worker(body: Callable[[], None]) -> int:
 def guard() -> int:
     """A descriptor to write pids to, a line each; with a minus sign, that this one has ended.
 
-    When we have ended, however that was, a child kills what is left of them. PR_SET_PDEATHSIG does not:
-    Apptainer changes its credentials, at which the kernel forgets it.
+    When we have ended, however that was, a child kills what is left of them. PR_SET_PDEATHSIG is not
+    enough: Apptainer's processes were seen to outlive it.
     """
     reader, writer = os.pipe()
 
