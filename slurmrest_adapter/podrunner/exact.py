@@ -31,6 +31,8 @@ class Container(NamedTuple):
 
 def spawn(start: Start, place: assemble.Place, stdout: int, stderr: int) -> Container:
     """Begin a container; raises OSError. The caller waits for the pid and then reads the report."""
+    # Here and not in the children: they start at the same time, and each is number 1 to itself.
+    executable = first.prepare(place.init)
     reader, writer = os.pipe()
     mine = os.open("/proc/self/ns/pid", os.O_RDONLY)
     try:
@@ -39,12 +41,14 @@ def spawn(start: Start, place: assemble.Place, stdout: int, stderr: int) -> Cont
         try:
             pid = process.fork_clean()
             if pid == 0:
-                _first(start, place, stdout, stderr, writer)
+                _first(start, place, stdout, stderr, writer, executable)
         finally:
             syscalls.set_namespace(mine, syscalls.CLONE_NEWPID)
     finally:
         os.close(mine)
         os.close(writer)
+        if executable >= 0:
+            os.close(executable)
     return Container(pid, reader)
 
 
@@ -72,11 +76,12 @@ def main_pid(init: int) -> Optional[int]:
     return None
 
 
-def _first(start: Start, place: assemble.Place, stdout: int, stderr: int, report: int) -> None:
+def _first(
+    start: Start, place: assemble.Place, stdout: int, stderr: int, report: int, executable: int
+) -> None:
     """The container's first process."""
     try:
         os.umask(0o022)  # as container runtimes have it
-        executable = first.prepare(place.init)
         assemble.build(place, start.cwd, start.env["HOME"])
         syscalls.give_up_privileges()
         if os.fork() == 0:

@@ -74,12 +74,15 @@ def _elf(codes: Dict[str, str], machine: str, data: bytes = b"") -> Optional[byt
 
 
 def prepare(path: str) -> int:
-    """Write the first process to `path` if it is not there, and open it; -1 if this machine has none."""
+    """Write the first process to `path` if it is not there, and open it; -1 if this machine has none.
+
+    For one process at a time: a file that another still writes cannot be executed.
+    """
     text = program()
     if text is None:
         return -1
     if not os.path.exists(path):
-        temporary = "{}.{}".format(path, os.getpid())
+        temporary = path + ".new"
         with open(temporary, "wb") as stream:
             stream.write(text)
         os.chmod(temporary, 0o500)

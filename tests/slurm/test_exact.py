@@ -143,7 +143,7 @@ def hostile(site: Site, mode: str, cases: list[dict[str, Any]]) -> None:
             assert named, (case, record)
             assert all(refused_in_plain(name, case["env"][name]) for name in named), (case, record)
             continue
-        assert record["exit_code"] == 0, (case, record, pod.output(f"c{number}", "stderr"))
+        assert record["exit_code"] == 0, (record["message"], case, pod.output(f"c{number}", "stderr"))
         argv, environ, cwd, files = json.loads(pod.output(f"c{number}"))
         # What the kernel makes of a script's name: where it was found, for one without a slash; and
         # Apptainer finds a relative one too before it starts it.

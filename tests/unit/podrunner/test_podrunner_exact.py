@@ -8,7 +8,7 @@ import time
 import unittest
 from typing import Any, Callable, Dict, List, Tuple
 
-from slurmrest_adapter.podrunner import container, exact, first, nvidia, process
+from slurmrest_adapter.podrunner import assemble, container, exact, first, nvidia, process
 
 
 def ended(body: Any) -> process.Ended:
@@ -98,6 +98,19 @@ class FirstProcess(unittest.TestCase):
             os.close(again)
             self.assertEqual(ended(lambda: os.execve(executable, ["init"], {})).code, 0)
             os.close(executable)
+
+    def test_it_is_written_before_there_is_a_child(self) -> None:
+        """Children of one moment would write it over each other, and each is number 1 to itself."""
+        with tempfile.TemporaryDirectory() as directory:
+            if first.program() is None:
+                self.skipTest("no such program for this machine")
+            init = os.path.join(directory, "missing", "init")
+            start = container.Start(["true"], {"HOME": "/"}, "/", "/", False, [])
+            place = assemble.Place("/", directory, init, None, True, "/dev", "", True, [])
+            before = os.listdir("/proc/self/fd")
+            with self.assertRaises(FileNotFoundError):
+                exact.spawn(start, place, 1, 2)
+            self.assertEqual(os.listdir("/proc/self/fd"), before)
 
 
 class Relay(unittest.TestCase):
