@@ -6,6 +6,7 @@ script, started as slurmstepd starts it: by its shell, with the job's environmen
 
 from __future__ import annotations
 
+import glob
 import json
 import os
 import selectors
@@ -158,13 +159,19 @@ def logs(node: Node) -> Any:
 
 
 def _check_log(path: str, spec: dict[str, Any]) -> None:
-    """The log must hold every line, or something else was measured."""
+    """Every line must have gone through the log, or something else was measured.
+
+    What was put away has been removed but for the last files; their numbers tell how many there were.
+    """
     end = b" stdout F " + spec["line"].encode() + b"\n"
     length = len("2026-01-02T03:04:05.000000006Z") + len(end)
-    more = os.path.getsize(path) - spec["bytes"] // (len(spec["line"]) + 1) * length
-    # Of a line that was open when the runner flushed, once a second, there are two records.
-    assert more >= 0, more
-    assert more % (length - len(spec["line"])) == 0, more
+    aside = glob.glob(glob.escape(path) + ".*")
+    numbers = sorted(int(one.rpartition(".")[2]) for one in aside)
+    assert len(numbers) == spec["files"] - 1, numbers
+    most = numbers[-1] * spec["size"] + os.path.getsize(path)
+    assert most >= spec["bytes"] // (len(spec["line"]) + 1) * length, numbers
+    # A file is put away when what comes next would be too much for it.
+    assert all(spec["size"] - spec["batch"] <= os.path.getsize(one) <= spec["size"] for one in aside)
     with open(path, "rb") as stream:
         stream.seek(-length, os.SEEK_END)
         assert stream.read().endswith(end)

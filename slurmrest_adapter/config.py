@@ -35,6 +35,13 @@ def _seconds(value: Any) -> int:
         raise ValueError(error.reason) from error
 
 
+def _bytes(value: Any) -> int:
+    try:
+        return int(quantities.parse(value, "size"))
+    except Invalid as error:
+        raise ValueError(error.reason) from error
+
+
 def _memory(value: str) -> str:
     try:
         quantities.parse(value, "memory")
@@ -179,6 +186,8 @@ class PodRunner(_Section):
     mode: Literal["auto", "sandbox", "plain"] = "auto"
     python: str = Field(default="python3", pattern=r"^[A-Za-z0-9_./+-]+$")
     backoff_base_s: float = Field(default=10, gt=0, le=3600)
+    log_max_size: Annotated[int, BeforeValidator(_bytes), Field(ge=64 * 2**10, le=2**40)] = 10 * 2**20
+    log_max_files: int = Field(default=5, ge=2, le=100)
 
 
 def _node_path(value: str) -> str:

@@ -137,6 +137,8 @@ def _site(settings: Settings, runtime: Runtime) -> Site:
         claims=settings.volumes.pvc,
         runtime=runtime.plan_section(),
         backoff_base_seconds=settings.podrunner.backoff_base_s,
+        log_max_bytes=settings.podrunner.log_max_size,
+        log_max_files=settings.podrunner.log_max_files,
         max_idle_seconds=settings.gpu.max_idle,
         spank=settings.spank.enabled,
     )

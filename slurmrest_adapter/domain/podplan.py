@@ -153,6 +153,8 @@ class PodPlan:
             each further one is twice as long, up to thirty times the base.
         max_idle_seconds: ends a pod with GPUs that has only waited for so long; None is no limit.
         image_retries: try again to get an image, where the container's restart policy lets it.
+        log_max_bytes: of one file of a container's log, before another is begun.
+        log_max_files: so many are kept, the newest, of one run of a container.
     """
 
     uid: str
@@ -172,6 +174,8 @@ class PodPlan:
     backoff_base_seconds: float = 10.0
     max_idle_seconds: int | None = None
     image_retries: bool = False
+    log_max_bytes: int = 10 * 1024 * 1024
+    log_max_files: int = 5
 
     def __repr__(self) -> str:
         return f"PodPlan(uid={self.uid!r}, {len(self.containers)} containers)"

@@ -1,8 +1,9 @@
 """Reading and following one container's log.
 
-The whole file is never held in memory: a tail is found from the end in blocks, and following
-keeps one descriptor and reads what has come since. The file is its user's, who may fill it with
-anything: what is too long to be a record is passed over and never kept.
+The whole log is never held in memory: a tail is found from the end in blocks, and following
+keeps one descriptor and reads what has come since, in each of the log's files after the other
+(`segments`). They are their user's, who may fill them with anything: what is too long to be a
+record is passed over and never kept.
 """
 
 from __future__ import annotations
@@ -13,14 +14,12 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from slurmrest_adapter.logs.cri import Piece, parse, pieces
-from slurmrest_adapter.sources.userfiles import open_file
+from slurmrest_adapter.logs.cri import Piece, pieces
+from slurmrest_adapter.logs.segments import Segment, Segments
+from slurmrest_adapter.logs.tail import BLOCK, RECORD, Tail
 
-_BLOCK = 64 * 1024
-# A record is 16 KiB of text and a header; a longer "line" is none, however it goes on.
-_RECORD = 32 * 1024
-# A tail is not looked for behind more than so many bytes without one record.
-_BARREN = 16 * 1024 * 1024
+# Seconds between two looks for a newer file while nothing comes.
+_LOOK = 0.5
 
 
 def _never() -> bool:
@@ -41,9 +40,7 @@ class ContainerLog:
     def __init__(
         self, root: Path, directory: str, container: str, owner: int | None, restart: int = 0
     ) -> None:
-        self._root = root
-        self._parts = (directory, "logs", container, f"{restart}.log")
-        self._owner = owner
+        self._segments = Segments(root, (directory, "logs", container, f"{restart}.log"), owner)
 
     def exists(self) -> bool:
         """Is there such a log?
@@ -51,10 +48,10 @@ class ContainerLog:
         Raises:
             UntrustedFile: it is not the runner's.
         """
-        descriptor = open_file(self._root, self._parts, self._owner)
-        if descriptor is not None:
-            os.close(descriptor)
-        return descriptor is not None
+        segment = self._segments.after(None)
+        if segment is not None:
+            segment.close()
+        return segment is not None
 
     def read(self, tail: int | None = None) -> Iterator[Piece]:
         """What has been logged until now, or its last `tail` lines; nothing when there is no log.
@@ -92,35 +89,117 @@ class ContainerLog:
         Raises:
             UntrustedFile: the log is not the runner's.
         """
-        descriptor: int | None = None
-        lines = _Lines()
-        position, over = 0, False
-        end: int | None = None
+        place = _Place(self._segments, gone)
+        over = False
+        budget: int | None = None
         try:
+            if tail is not None:
+                place.tail(tail)
             while not gone():
                 over = over or ended()
-                if descriptor is None:
-                    descriptor = open_file(self._root, self._parts, self._owner)
-                    if descriptor is not None and tail is not None:
-                        position = _tail_offset(descriptor, tail, gone)
-                block = b""
-                if descriptor is not None:
-                    if over and end is None:
-                        end = os.fstat(descriptor).st_size
-                    size = _BLOCK if end is None else max(0, min(_BLOCK, end - position))
-                    block = os.pread(descriptor, size, position)
-                    position += len(block)
-                    if found := list(pieces(lines.feed(block))):
-                        yield found
-                    if lines.passing and block and not block.strip(b"\0"):
-                        position = _after_hole(descriptor, position)
-                if not block:
+                if over and budget is None:
+                    budget = place.rest()
+                before = place.passed
+                block = place.read(BLOCK if budget is None else min(BLOCK, budget))
+                if found := list(pieces(place.lines.feed(block))):
+                    yield found
+                if place.lines.passing and block and not block.strip(b"\0"):
+                    place.leap()
+                if budget is not None:
+                    budget = max(0, budget - (place.passed - before))
+                if block:
+                    continue
+                if budget == 0 or not place.turn(over):
                     if over:
                         return
                     time.sleep(interval)
         finally:
-            if descriptor is not None:
-                os.close(descriptor)
+            place.close()
+
+
+class _Place:
+    """Where in a log's files is read.
+
+    Attributes:
+        passed: bytes that were read or passed over, in all files.
+        lines: what cuts this file's blocks.
+    """
+
+    def __init__(self, segments: Segments, gone: Callable[[], bool]) -> None:
+        self.passed = 0
+        self.lines = _Lines()
+        self._segments = segments
+        self._gone = gone
+        self._held: Segment | None = None
+        self._position = 0
+        self._next: Segment | None = None
+        self._looked: float | None = None
+
+    def tail(self, lines: int) -> None:
+        """Go to where the last `lines` lines begin that there are now."""
+        search = Tail(lines, self._gone)
+        for segment in self._segments.backwards():
+            offset = search.look(segment.descriptor)
+            if self._held is None or offset is not None:
+                missing = segment.size if lines <= 0 else 0
+                self._go(segment, missing if offset is None else offset)
+            else:
+                segment.close()
+            if search.done:
+                break
+
+    def read(self, size: int) -> bytes:
+        """The next bytes of this file, `size` at most; nothing at its end."""
+        if self._held is None:
+            return b""
+        block = os.pread(self._held.descriptor, size, self._position)
+        if block:
+            self._looked = None
+        self._position += len(block)
+        self.passed += len(block)
+        return block
+
+    def leap(self) -> None:
+        """Go to where a sparse file has data again; a hole costs nothing and may be terabytes long."""
+        if self._held is not None:
+            before, self._position = self._position, _after_hole(self._held.descriptor, self._position)
+            self.passed += self._position - before
+
+    def rest(self) -> int:
+        """How many bytes there are to read, now."""
+        here = max(0, self._held.size - self._position) if self._held else 0
+        return here + self._segments.rest(self._held)
+
+    def turn(self, now: bool) -> bool:
+        """At the end of a file: go on to the next one; False where there is none (yet).
+
+        A file is not written to any more when there is a next one, but may have been until then. So
+        its end is read once more before it is left. Unless it must be known `now`, a look is only
+        taken at the first end and then from time to time.
+        """
+        if self._next is not None:
+            self._go(self._next, 0)
+            self._next = None
+            return True
+        if not now and self._looked is not None and time.monotonic() - self._looked < _LOOK:
+            return False
+        self._looked = time.monotonic()
+        self._next = self._segments.after(self._held)
+        return self._next is not None
+
+    def close(self) -> None:
+        """Close what is open."""
+        for segment in (self._held, self._next):
+            if segment is not None:
+                segment.close()
+
+    def _go(self, segment: Segment, position: int) -> None:
+        if self._held is not None:
+            self._held.close()
+        self._held, self._position = segment, position
+        self._looked = None
+        # Half a record at the end of a file is not continued in the next.
+        self.lines = _Lines()
 
 
 class _Lines:
@@ -140,9 +219,9 @@ class _Lines:
         if self.passing and lines:
             del lines[0]
             self.passing = False
-        self.passing = self.passing or len(rest) > _RECORD
+        self.passing = self.passing or len(rest) > RECORD
         self._rest = b"" if self.passing else rest
-        return [line for line in lines if len(line) <= _RECORD]
+        return [line for line in lines if len(line) <= RECORD]
 
 
 def _after_hole(descriptor: int, position: int) -> int:
@@ -152,45 +231,3 @@ def _after_hole(descriptor: int, position: int) -> int:
         return os.lseek(descriptor, position, os.SEEK_DATA)
     except OSError as error:
         return max(position, size) if error.errno == errno.ENXIO else position
-
-
-def _tail_offset(descriptor: int, lines: int, gone: Callable[[], bool]) -> int:
-    """Where the last `lines` lines begin.
-
-    A line is a run of P records that an F ends; P records after the last F are a line that has
-    not ended yet and count as one. Read backwards in blocks; the search ends where there is too
-    much that is no record.
-    """
-    end = os.fstat(descriptor).st_size
-    if lines <= 0:
-        return end
-    position, begin, carry, seen, first = end, end, b"", 0, True
-    # What stands after the last newline is half a record: not a line yet.
-    skip = True
-    while position > 0:
-        if begin - position > _BARREN or gone():
-            return begin if seen else position
-        size = min(_BLOCK, position)
-        position -= size
-        block = os.pread(descriptor, size, position) + carry
-        records = block.split(b"\n")
-        # The first piece may be half a record unless the file begins here.
-        carry = records[0]
-        offset = position + len(block)
-        for index in range(len(records) - 1, 0 if position else -1, -1):
-            record = records[index]
-            offset -= len(record) + (index < len(records) - 1)
-            passed = len(record) > _RECORD or (skip and index == len(records) - 1)
-            piece = None if passed else parse(record)
-            if piece is None:
-                continue
-            if piece.full or first:
-                if seen == lines:
-                    return begin
-                seen += 1
-            first = False
-            begin = offset
-        skip = skip and len(records) == 1
-        if len(carry) > _RECORD:
-            carry, skip = b"", True
-    return begin if seen else 0

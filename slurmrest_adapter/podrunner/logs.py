@@ -3,21 +3,33 @@
 The kubelet's own log reader and every log shipper understand it. A line longer than `PIECE` is cut
 into pieces marked P (partial), the last one F (full). Text without a final newline stays P, so that
 a reader can give back exactly the bytes that were written. Nothing is decoded: bytes are bytes.
+
+``N.log`` is the newest of run N. A full one becomes ``N.log.K``, and K grows: who reads one finds the
+next, whatever has been put away or removed meanwhile.
 """
 
 import os
 import time
-from typing import Dict
+from typing import Dict, List
+
+from .light import suppress
 
 PIECE = 16 * 1024
+SIZE, FILES = 10 * 1024 * 1024, 5  # as a kubelet keeps them
 
 
 class CriLog:
-    """Appends to one log file; `stdout` and `stderr` are kept apart until their line is whole."""
+    """Appends to one log; `stdout` and `stderr` are kept apart until their line is whole.
 
-    def __init__(self, path: str) -> None:
-        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
-        self._file = os.open(path, flags, 0o600)
+    A file is full before it would pass `size` bytes (but takes what comes at once, some MiB at most);
+    `files` are kept of one run.
+    """
+
+    def __init__(self, path: str, size: int = SIZE, files: int = FILES) -> None:
+        self._path, self._size, self._files = path, size, files
+        self._file = self._open()
+        self._written = os.fstat(self._file).st_size
+        self._torn = False
         self._pending: Dict[str, bytes] = {"stdout": b"", "stderr": b""}
         self.lost = 0
 
@@ -59,15 +71,52 @@ class CriLog:
         self.flush()
         os.close(self._file)
 
+    def _open(self) -> int:
+        return os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o600)
+
     def _write(self, data: bytes) -> None:
-        # A full disk must not end the container: what cannot be written is counted and dropped.
-        view = memoryview(data)
+        if self._written and self._written + len(data) > self._size:
+            self._written = 0  # if it cannot be done it is tried again after as much
+            with suppress(OSError):
+                self._rotate()
+        # A full disk must not end the container: what cannot be written is counted and dropped, and
+        # half a record that it leaves is not continued by the next.
+        whole = b"\n" + data if self._torn else data
+        view = memoryview(whole)
         while view:
             try:
-                view = view[os.write(self._file, view) :]
+                done = os.write(self._file, view)
             except OSError:
-                self.lost += len(view)
+                self.lost += min(len(view), len(data))
+                self._torn = self._torn or len(view) < len(whole)
                 return
+            self._written += done
+            view = view[done:]
+        self._torn = False
+
+    def _rotate(self) -> None:
+        """Put the file away and begin another; if that fails it stays what it was. Raises OSError."""
+        directory, name = os.path.split(self._path)
+        kept = sorted(_numbers(directory, name))
+        aside = "{}.{}".format(self._path, kept[-1] + 1 if kept else 1)
+        # Before, so that there are never more, whatever fails.
+        for number in kept[: max(0, len(kept) + 2 - self._files)]:
+            os.unlink("{}.{}".format(self._path, number))
+        with suppress(FileNotFoundError):  # somebody has removed it, and what we write there
+            os.rename(self._path, aside)
+        try:
+            file = self._open()
+        except OSError:
+            os.rename(aside, self._path)
+            raise
+        os.close(self._file)
+        self._file, self._torn = file, False
+
+
+def _numbers(directory: str, name: str) -> List[int]:
+    """The numbers of what was put away."""
+    ends = [entry[len(name) + 1 :] for entry in os.listdir(directory) if entry.startswith(name + ".")]
+    return [int(end) for end in ends if end.isdigit() and len(end) < 10]
 
 
 def clear(directory: str, restart: int) -> None:

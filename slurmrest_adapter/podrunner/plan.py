@@ -4,7 +4,7 @@ import binascii
 import os
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
-from . import process
+from . import logs, process
 
 SCHEMA = 1
 # The first of each is what counts when the plan does not say.
@@ -106,6 +106,8 @@ class Plan(NamedTuple):
     backoff_base: float = 10.0
     max_idle: Optional[float] = None  # of a pod with GPUs that only waits for its next start
     image_retries: bool = False
+    log_size: int = logs.SIZE  # bytes of one file of a container's log
+    log_files: int = logs.FILES
 
 
 def load(path: str) -> Plan:
@@ -190,6 +192,8 @@ def parse(data: Any) -> Plan:
         backoff_base=_seconds(data.get("backoff_base_seconds", 10), "backoff_base_seconds"),
         max_idle=_optional_seconds(data, "max_idle_seconds"),
         image_retries=data.get("image_retries") is True,
+        log_size=_least(data.get("log_max_bytes", logs.SIZE), 1, "log_max_bytes"),
+        log_files=_least(data.get("log_max_files", logs.FILES), 2, "log_max_files"),
     )
 
 
@@ -352,6 +356,12 @@ def _strings(value: Any, where: str) -> List[str]:
 
 def _optional_strings(value: Any, where: str) -> Optional[List[str]]:
     return None if value is None else _strings(value, where)
+
+
+def _least(value: Any, least: int, where: str) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise PlanError("{}: must be a whole number, {} or more".format(where, least))
+    return value
 
 
 def _seconds(value: Any, where: str) -> float:

@@ -218,7 +218,8 @@ class Runner(roots.Asker):
         directory = os.path.join(context.pod, "logs", self.container.name)
         os.makedirs(directory, mode=0o700, exist_ok=True)
         clear(directory, self._record["restart_count"])
-        self._log = CriLog(os.path.join(directory, "{}.log".format(self._record["restart_count"])))
+        path = os.path.join(directory, "{}.log".format(self._record["restart_count"]))
+        self._log = CriLog(path, context.plan.log_size, context.plan.log_files)
         out, out_writer = os.pipe()
         err, err_writer = os.pipe()
         for pipe in (out, err):

@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Sequence
+from itertools import islice
 from pathlib import Path
 
 from slurmrest_adapter.domain.errors import AdapterError
@@ -38,6 +39,34 @@ def open_file(root: Path, parts: Sequence[str], owner: int | None) -> int | None
     Raises:
         UntrustedFile: a link, no regular file, several names, or another owner.
     """
+    descriptor = _open(root, parts, _FILE)
+    if descriptor is None:
+        return None
+    fault = _fault(os.fstat(descriptor), owner)
+    if fault:
+        os.close(descriptor)
+        raise UntrustedFile(f"{'/'.join(parts)}: {fault}")
+    return descriptor
+
+
+def names_in(root: Path, parts: Sequence[str], limit: int) -> list[str]:
+    """The names in the directory ``root/part/part/…``, of its first `limit` entries; none without it.
+
+    Raises:
+        UntrustedFile: a link on the way, or no directory.
+    """
+    descriptor = _open(root, parts, _DIRECTORY)
+    if descriptor is None:
+        return []
+    try:
+        with os.scandir(descriptor) as entries:
+            return [entry.name for entry in islice(entries, limit)]
+    finally:
+        os.close(descriptor)
+
+
+def _open(root: Path, parts: Sequence[str], last: int) -> int | None:
+    """Open each part without following links, the last one with the flags `last`."""
     where = "/".join(parts)
     for part in parts:
         if part in ("", ".", "..") or "/" in part or "\0" in part:
@@ -46,7 +75,7 @@ def open_file(root: Path, parts: Sequence[str], owner: int | None) -> int | None
     try:
         descriptor = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         for index, part in enumerate(parts):
-            flags = _FILE if index == len(parts) - 1 else _DIRECTORY
+            flags = last if index == len(parts) - 1 else _DIRECTORY
             inner = os.open(part, flags, dir_fd=descriptor)
             os.close(descriptor)
             descriptor = inner
@@ -56,10 +85,6 @@ def open_file(root: Path, parts: Sequence[str], owner: int | None) -> int | None
     except OSError as error:
         _close(descriptor)
         raise UntrustedFile(f"{where}: {error.strerror}") from error
-    fault = _fault(os.fstat(descriptor), owner)
-    if fault:
-        _close(descriptor)
-        raise UntrustedFile(f"{where}: {fault}")
     return descriptor
 
 

@@ -94,6 +94,8 @@ def translate(
         host_aliases=network.aliases_of(pod),
         dns=network.dns_of(pod),
         backoff_base_seconds=site.backoff_base_seconds,
+        log_max_bytes=site.log_max_bytes,
+        log_max_files=site.log_max_files,
         max_idle_seconds=site.max_idle_seconds if needs.gpus else None,
         image_retries=site.image_retries,
     )

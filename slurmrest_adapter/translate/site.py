@@ -24,7 +24,7 @@ class Site:
         host_paths: directories of the nodes that pods may mount, with all that is below them.
         claims: ``namespace/name`` of a PersistentVolumeClaim → a directory on the nodes.
         runtime: the runtime's own section of the plan.
-        backoff_base_seconds: see `PodPlan`.
+        backoff_base_seconds, log_max_bytes, log_max_files: see `PodPlan`.
         max_idle_seconds: see `PodPlan`.
         spank: the nodes have our SPANK plugin, and jobs carry its options.
         image_retries: see `PodPlan`; False where somebody waits at a terminal for the pod's end.
@@ -46,6 +46,8 @@ class Site:
     claims: Mapping[str, str] = field(default_factory=dict)
     runtime: Mapping[str, object] = field(default_factory=dict)
     backoff_base_seconds: float = 10.0
+    log_max_bytes: int = 10 * 1024 * 1024
+    log_max_files: int = 5
     max_idle_seconds: int | None = 1800
     spank: bool = False
     image_retries: bool = True

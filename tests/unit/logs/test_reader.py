@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slurmrest_adapter.logs import reader
+from slurmrest_adapter.logs import tail as tails
 from slurmrest_adapter.logs.reader import ContainerLog
 from slurmrest_adapter.sources.userfiles import UntrustedFile
 
@@ -84,7 +85,8 @@ def test_tail_is_the_end_of_the_whole(
     )
     log = write(root, data)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(reader, "_BLOCK", block)
+        patch.setattr(tails, "BLOCK", block)
+        patch.setattr(reader, "BLOCK", block)
         wanted = ["".join(line) + "\n" for line in lines][len(lines) - tail if tail < len(lines) else 0 :]
         assert content(log, tail) == "".join(wanted).encode()
 
@@ -168,7 +170,8 @@ class TestAnythingInTheFile:
     def test_a_line_that_is_too_long(
         self, tmp_path: Path, length: int, block: int, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(reader, "_BLOCK", block)
+        monkeypatch.setattr(tails, "BLOCK", block)
+        monkeypatch.setattr(reader, "BLOCK", block)
         path = tmp_path / DIRECTORY / "logs" / "main" / "0.log"
         log = write(tmp_path, record("before"))
         with path.open("ab") as file:
