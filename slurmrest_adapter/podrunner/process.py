@@ -10,6 +10,9 @@ import signal
 import sys
 from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional
 
+from . import syscalls
+from .light import suppress
+
 PROC = "/proc"
 _RESET = (
     signal.SIGTERM,
@@ -19,6 +22,7 @@ _RESET = (
     signal.SIGPIPE,  # Python ignores it; a container must not inherit that
     signal.SIGXFSZ,
 )
+_START_TIME = 19  # among what `stats` answers
 
 
 class Ended(NamedTuple):
@@ -57,6 +61,13 @@ def fork_clean() -> int:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
+def _die_with(parent: int) -> None:
+    """Until it executes a program that has other rights, this process ends when its parent has."""
+    syscalls.prctl(syscalls.PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:  # it had ended before
+        os._exit(1)
+
+
 def spawn(
     argv: List[str],
     env: Dict[str, str],
@@ -88,12 +99,14 @@ def spawn(
 
 
 def worker(body: Callable[[], None]) -> int:
-    """Run `body` in a child and answer its pid; the child exits 0, or 1 after an exception."""
+    """Run `body` in a child and answer its pid; it exits 0, or 1 after an exception, and dies with us."""
+    parent = os.getpid()
     pid = fork_clean()
     if pid:
         return pid
     code = 1
     try:
+        _die_with(parent)
         body()
         code = 0
     except BaseException:  # noqa: BLE001  nothing may return into the parent's code
@@ -106,31 +119,65 @@ def worker(body: Callable[[], None]) -> int:
         os._exit(code)
 
 
-def guard() -> int:
-    """A descriptor to write pids to, a line each; with a minus sign, that this one has ended.
+class Guard:
+    """Kills what is left of the processes it was told of when we have ended, however that was.
 
-    When we have ended, however that was, a child kills what is left of them. PR_SET_PDEATHSIG is not
-    enough: Apptainer's processes were seen to outlive it.
+    PR_SET_PDEATHSIG does not do that: Apptainer clears it in its own processes. Nor may the guard be our
+    child: Slurm kills what descends from the batch process when that has ended, the guard before it has
+    done its work. So it is adopted by the machine's first process, where only a control group finds it,
+    which finds the others too.
     """
-    reader, writer = os.pipe()
 
-    def wait() -> None:
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # Slurm's, to all of the job at once
-        os.close(writer)
-        left = set()
-        with os.fdopen(reader) as stream:
-            for line in stream:
-                pid = int(line)
-                if pid > 0:
-                    left.add(pid)
-                else:
-                    left.discard(-pid)
-        for pid in left:
+    def __init__(self) -> None:
+        reader, self._writer = os.pipe()
+
+        def leave() -> None:
+            if os.fork():
+                return
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)  # Slurm's, to all of the job at once
+            os.close(self._writer)
+            _wait_and_kill(reader)
+
+        os.waitpid(worker(leave), 0)
+        os.close(reader)
+
+    def watch(self) -> None:
+        """Tell it of the process that calls, before it executes another program.
+
+        By the child itself, so that there is no moment in which we may end and leave it untold.
+        """
+        # Somebody may have killed the guard; that must not end a container.
+        signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+        self._tell(os.getpid())
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+
+    def ended(self, pid: int) -> None:
+        """Tell it of a child that was reaped: its number may come again."""
+        self._tell(-pid)
+
+    def _tell(self, pid: int) -> None:
+        with suppress(OSError):
+            os.write(self._writer, "{}\n".format(pid).encode("ascii"))
+
+
+def _wait_and_kill(reader: int) -> None:
+    left: Dict[int, bytes] = {}
+    with os.fdopen(reader) as stream:
+        for line in stream:
+            pid = int(line)
+            if pid > 0:
+                left[pid] = _started(pid)
+            else:
+                left.pop(-pid, None)
+    for pid, started in left.items():
+        if started == _started(pid):
             kill(pid, signal.SIGKILL)
 
-    worker(wait)
-    os.close(reader)
-    return writer
+
+def _started(pid: int) -> bytes:
+    """When a process started, in the kernel's ticks; empty if there is none of this number."""
+    fields = _stat(str(pid))
+    return fields[_START_TIME] if fields else b""
 
 
 def apart(body: Callable[[], Any]) -> Any:
@@ -156,9 +203,10 @@ def apart(body: Callable[[], Any]) -> Any:
 
 def call(*argv: str) -> int:
     """Run a program that says nothing and answer its exit code."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
+    nowhere, us = os.open(os.devnull, os.O_WRONLY), os.getpid()
     try:
-        return decode(os.waitpid(spawn(list(argv), dict(os.environ), nowhere, nowhere), 0)[1]).code
+        pid = spawn(list(argv), dict(os.environ), nowhere, nowhere, lambda: _die_with(us))
+        return decode(os.waitpid(pid, 0)[1]).code
     finally:
         os.close(nowhere)
 
@@ -187,13 +235,19 @@ def stats() -> Dict[int, List[bytes]]:
     """What /proc/PID/stat has after the program's name, by pid: the state, the parent, and so on."""
     found: Dict[int, List[bytes]] = {}
     for entry in filter(str.isdigit, os.listdir(PROC)):
-        try:
-            with open("{}/{}/stat".format(PROC, entry), "rb") as stream:
-                # The name is in parentheses and may hold anything.
-                found[int(entry)] = stream.read().rpartition(b")")[2].split()
-        except OSError:  # it has ended
-            continue
+        fields = _stat(entry)
+        if fields:
+            found[int(entry)] = fields
     return found
+
+
+def _stat(pid: str) -> List[bytes]:
+    try:
+        with open("{}/{}/stat".format(PROC, pid), "rb") as stream:
+            # The name is in parentheses and may hold anything.
+            return stream.read().rpartition(b")")[2].split()
+    except OSError:  # it has ended
+        return []
 
 
 def descendants(pid: int, known: Optional[Dict[int, List[bytes]]] = None) -> List[int]:

@@ -17,7 +17,6 @@ from . import (
     process,
     roots,
     sandbox,
-    syscalls,
     usage,
     volumes,
 )
@@ -73,13 +72,7 @@ class Context:
         self.children: Dict[int, Runner] = {}
         self.roots = roots.Roots(plan, sandbox_directory, loop)
         # In a sandbox the kernel ends all with the runner.
-        self._guard = process.guard() if sandbox_directory is None else None
-
-    def guarded(self, pid: int) -> None:
-        """Tell the guard, where there is one, of a process; with a minus sign, that it has ended."""
-        if self._guard is not None:
-            with suppress(OSError):  # somebody killed the guard
-                os.write(self._guard, "{}\n".format(pid).encode("ascii"))
+        self.guard = process.Guard() if sandbox_directory is None else None
 
 
 class Runner(roots.Asker):
@@ -172,7 +165,8 @@ class Runner(roots.Asker):
 
     def child_ended(self, pid: int, status: int, seconds: float) -> None:
         """One of our processes was reaped, which with all below it used a processor for `seconds`."""
-        self._context.guarded(-pid)
+        if self._context.guard is not None:
+            self._context.guard.ended(pid)
         usage.total(self._record, seconds)
         self._ended = process.decode(status)
         begun, self._exact = self._exact, None
@@ -244,8 +238,8 @@ class Runner(roots.Asker):
                 argv, env = apptainer.call(
                     start, apptainer.Place(root, None, empty, context.plan.hostname, driven, oci, mounts)
                 )
-                self._pid = process.spawn(argv, env, out_writer, err_writer, _die_with_runner)
-                context.guarded(self._pid)
+                watch = context.guard.watch if context.guard is not None else None
+                self._pid = process.spawn(argv, env, out_writer, err_writer, watch)
         finally:
             os.close(out_writer)
             os.close(err_writer)
@@ -370,7 +364,3 @@ class Runner(roots.Asker):
         starter = process.program_of(pid)
         programs = [process.program_of(below) for below in process.descendants(pid)]
         return any(program is not None and program != starter for program in programs)
-
-
-def _die_with_runner() -> None:
-    syscalls.prctl(syscalls.PR_SET_PDEATHSIG, signal.SIGKILL)

@@ -329,9 +329,8 @@ def test_preempted_with_grace(start: Start, lab: Lab, mode: str) -> None:
     pod.nothing_left()
 
 
-@pytest.mark.parametrize("mode", ["sandbox"])
+@MODES
 def test_kill_9_of_the_runner(start: Start, lab: Lab, mode: str) -> None:
-    """Not in plain mode: Apptainer's processes may outlive it there (docs/configuration.md)."""
     pod = start(mode, policy="Always", sidecar=DEAF, main=DEAF)
     pod.until_up("sidecar", "main")
     lab.exec("scancel", "--batch", "--signal=KILL", str(pod.job))
@@ -339,4 +338,17 @@ def test_kill_9_of_the_runner(start: Start, lab: Lab, mode: str) -> None:
     pod.told(document, "FAILED", None, "signal 9")
     for name in ("sidecar", "main"):
         assert pod.state(document, name) == ("terminated", "ContainerStatusUnknown", 137)
+    gone_with_the_next(pod, start, mode)
+
+
+@MODES
+def test_kill_9_of_the_whole_job(start: Start, lab: Lab, mode: str) -> None:
+    """Of all its processes that Slurm finds, at once; Slurm calls that cancelled."""
+    pod = start(mode, policy="Always", sidecar=DEAF, main=DEAF)
+    pod.until_up("sidecar", "main")
+    lab.exec("scancel", "--full", "--signal=KILL", str(pod.job))
+    document = pod.ended()
+    pod.told(document, "CANCELLED", "SlurmJobCancelled", "was cancelled by user root")
+    for name in ("sidecar", "main"):
+        assert pod.state(document, name)[::2] == ("terminated", 137)
     gone_with_the_next(pod, start, mode)
