@@ -44,6 +44,8 @@ class Guard(unittest.TestCase):
         pid = os.fork()
         if pid == 0:
             try:
+                if number != signal.SIGKILL:
+                    signal.signal(number, signal.SIG_DFL)  # another test may have left a handler
                 body(process.Guard())
                 os.write(writer, b"x")
                 time.sleep(600)
