@@ -7,7 +7,7 @@
 #define DEFAULT_SPOOL "/var/spool/slurmrest-adapter"
 #define DEFAULT_SPOOL_MAX 10000
 #define DEFAULT_TIMEOUT_MS 60
-#define DEFAULT_RETRY_S 30
+#define DEFAULT_RETRY_S 5
 
 enum { CLUSTER, EVENTS, KEY_FILE, SPOOL, SPOOL_MAX, REPORT, TIMEOUT, RETRY, KEYS };
 static const char *const KEY[KEYS] = { "cluster",   "events", "key_file",   "spool",
