@@ -8,6 +8,7 @@ number. The directory is its user's, who may make names in it by the thousand.
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 from collections.abc import Iterator
@@ -15,11 +16,12 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from slurmrest_adapter.sources.userfiles import names_in, open_file
+from slurmrest_adapter.sources.userfiles import UntrustedFile, names_in, open_file
 
 _ENTRIES = 10_000
 # The runner keeps a hundred at most.
 _SEGMENTS = 128
+_TRIES = 5
 
 
 @dataclass(slots=True)
@@ -36,8 +38,13 @@ class Segment:
 
     @property
     def size(self) -> int:
-        """Its bytes at this moment."""
-        return os.fstat(self.descriptor).st_size
+        """Its bytes at this moment; 0 when it cannot be read any more, see `stale`."""
+        try:
+            return os.fstat(self.descriptor).st_size
+        except OSError as error:
+            if not stale(error):
+                raise
+            return 0
 
     def close(self) -> None:
         """Close it."""
@@ -70,13 +77,13 @@ class Segments:
         # In this order: what is put away between the two calls is in the list then.
         newest = self._newest()
         try:
-            if newest and held and os.path.sameopenfile(newest.descriptor, held.descriptor):
+            if newest and held and _same(newest, held):
                 return None
             numbers = self._numbers()
             floor = held.number if held else 0
             for number in (number for number in numbers if number > floor):
                 segment = self._put_away(number)
-                if segment and held and os.path.sameopenfile(segment.descriptor, held.descriptor):
+                if segment and held and _same(segment, held):
                     held.number = number
                 elif segment:
                     return segment
@@ -91,8 +98,7 @@ class Segments:
 
     def backwards(self) -> Iterator[Segment]:
         """From the newest to the oldest, each opened when it is asked for."""
-        newest = self._newest()
-        numbers = self._numbers()
+        newest, numbers = self._settled()
         # Its descriptor may be closed, and given to another file, when the next one is asked for.
         known = newest and _identity(newest.descriptor)
         if newest:
@@ -112,14 +118,39 @@ class Segments:
         total = 0
         for index, segment in enumerate(self.backwards()):
             with closing(segment):
-                reached = held and (
-                    os.path.sameopenfile(segment.descriptor, held.descriptor)
-                    or (index > 0 and segment.number <= held.number)
-                )
+                reached = held and (_same(segment, held) or (index > 0 and segment.number <= held.number))
                 if reached:
                     break
                 total += segment.size
         return total
+
+    def _settled(self) -> tuple[Segment | None, list[int]]:
+        """The newest file, and the numbers of what was put away before it began.
+
+        Where files are put away so fast that no moment is caught, some later ones may be among them.
+        """
+        newest: Segment | None = None
+        numbers: list[int] = []
+        try:
+            for _ in range(_TRIES):
+                if newest:
+                    newest.close()
+                newest = self._newest()
+                numbers = self._numbers()
+                if self._is_newest(newest):
+                    break
+        except UntrustedFile:
+            if newest:
+                newest.close()
+            raise
+        return newest, numbers
+
+    def _is_newest(self, held: Segment | None) -> bool:
+        now = self._newest()
+        if now is None:
+            return held is None
+        with closing(now):
+            return held is not None and _same(held, now)
 
     def _newest(self) -> Segment | None:
         descriptor = open_file(self._root, self._parts, self._owner)
@@ -136,6 +167,21 @@ class Segments:
         return sorted(int(match[1]) for match in found if match)[-_SEGMENTS:]
 
 
+def stale(error: OSError) -> bool:
+    """Has a node removed the file? Over NFS it is lost then to who has it open, too."""
+    return error.errno == errno.ESTALE
+
+
+def _same(one: Segment, other: Segment) -> bool:
+    return _identity(one.descriptor) == _identity(other.descriptor)
+
+
 def _identity(descriptor: int) -> tuple[int, int]:
-    found = os.fstat(descriptor)
+    """What tells files apart; nothing has the one that a file has got which a node has removed."""
+    try:
+        found = os.fstat(descriptor)
+    except OSError as error:
+        if not stale(error):
+            raise
+        return -1, descriptor
     return found.st_dev, found.st_ino

@@ -116,14 +116,15 @@ class CriLog:
 def _numbers(directory: str, name: str) -> List[int]:
     """The numbers of what was put away."""
     ends = [entry[len(name) + 1 :] for entry in os.listdir(directory) if entry.startswith(name + ".")]
-    return [int(end) for end in ends if end.isdigit() and len(end) < 10]
+    # Only as they are written here: a user can make any name, and one that is not ours would never go.
+    return [int(end) for end in ends if end.isdecimal() and len(end) < 9 and end == str(int(end)) != "0"]
 
 
 def clear(directory: str, restart: int) -> None:
     """Remove the logs of runs before the one before `restart`."""
     for name in os.listdir(directory):
         number = name.split(".")[0]
-        if number.isdigit() and int(number) < restart - 1:
+        if number.isdecimal() and int(number) < restart - 1:
             os.unlink(os.path.join(directory, name))
 
 

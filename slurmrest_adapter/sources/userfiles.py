@@ -50,19 +50,22 @@ def open_file(root: Path, parts: Sequence[str], owner: int | None) -> int | None
 
 
 def names_in(root: Path, parts: Sequence[str], limit: int) -> list[str]:
-    """The names in the directory ``root/part/part/…``, of its first `limit` entries; none without it.
+    """The names in the directory ``root/part/part/…``; none where there is no such directory.
 
     Raises:
-        UntrustedFile: a link on the way, or no directory.
+        UntrustedFile: a link on the way, no directory, or more than `limit` names in it.
     """
     descriptor = _open(root, parts, _DIRECTORY)
     if descriptor is None:
         return []
     try:
         with os.scandir(descriptor) as entries:
-            return [entry.name for entry in islice(entries, limit)]
+            names = [entry.name for entry in islice(entries, limit + 1)]
     finally:
         os.close(descriptor)
+    if len(names) > limit:
+        raise UntrustedFile(f"{'/'.join(parts)}: holds more than {limit} names")
+    return names
 
 
 def _open(root: Path, parts: Sequence[str], last: int) -> int | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 from collections.abc import Callable
@@ -53,6 +54,10 @@ def numbers(first: int, last: int) -> bytes:
 def fill(log: CriLog, first: int, last: int) -> None:
     for number in range(first, last):
         log.feed("stdout", b"%d\n" % number)
+
+
+def kept_names(path: Path) -> set[str]:
+    return {one.name for one in path.parent.iterdir()}
 
 
 def descriptors() -> int:
@@ -164,6 +169,20 @@ class TestTheWriter:
         fill(log, 5, 50)
         log.close()
         assert content(opened(path)).endswith(numbers(45, 50))
+
+    def test_names_that_somebody_planted(self, path: Path) -> None:
+        """None is taken for a number, and none keeps the log from being rotated."""
+        for name in ("²", "٣", "0", "01", "1.gz", "999999999", "9999999999", ""):
+            (path.parent / f"0.log.{name}").touch()
+        (path.parent / "².log").touch()
+        planted = len(kept_names(path))
+        log = CriLog(str(path), SIZE, 3)
+        fill(log, 0, 100)
+        log.close()
+        assert len(kept_names(path)) == planted + 3
+        assert path.stat().st_size <= SIZE
+        logs.clear(str(path.parent), 2)
+        assert kept_names(path) == {"².log"}
 
     def test_half_a_record_on_a_full_disk_is_not_continued(self, path: Path) -> None:
         log = CriLog(str(path))
@@ -292,6 +311,46 @@ class TestTheReader:
         assert seen[-30:] == [b"%d" % number for number in range(70, 100)]
         assert [int(one) for one in seen] == sorted({int(one) for one in seen})
 
+    @pytest.mark.parametrize("wanted", [5, 15, 25, 70, 200])
+    def test_files_are_put_away_while_they_are_listed(self, path: Path, wanted: int) -> None:
+        log = CriLog(str(path), SIZE, 100)
+        fill(log, 0, 30)
+        names, turns = userfiles.names_in, iter([30, 0])
+        written = 30
+
+        def listed(*arguments: Any) -> list[str]:
+            nonlocal written
+            more = next(turns, 0)
+            fill(log, written, written + more)
+            written += more
+            return names(*arguments)
+
+        with mock.patch.object(segments, "names_in", listed):
+            found = content(opened(path), wanted)
+        log.close()
+        first = int(found.split(b"\n", 1)[0])
+        assert found == numbers(first, written)
+        assert first <= max(0, written - wanted)
+        assert first >= max(0, 30 - wanted)
+
+    @pytest.mark.parametrize("wanted", [None, 5])
+    def test_a_file_that_its_node_has_removed(self, path: Path, wanted: int | None) -> None:
+        """NFS tells that by ESTALE; what comes later is read."""
+        log = CriLog(str(path), SIZE, 100)
+        fill(log, 0, 100)
+        log.close()
+        stale, read = (path.parent / "0.log.2").stat().st_ino, os.pread
+
+        def pread(descriptor: int, size: int, offset: int) -> bytes:
+            if os.fstat(descriptor).st_ino == stale:
+                raise OSError(errno.ESTALE, "Stale file handle")
+            return read(descriptor, size, offset)
+
+        with mock.patch.object(os, "pread", pread):
+            found = content(opened(path), wanted)
+        first, lost = ((path.parent / f"0.log.{number}").read_bytes().count(b"\n") for number in (1, 2))
+        assert found == (numbers(95, 100) if wanted else numbers(0, first) + numbers(first + lost, 100))
+
     def test_between_putting_away_and_beginning_anew(self, path: Path) -> None:
         log = CriLog(str(path), SIZE, 5)
         fill(log, 0, 30)
@@ -375,8 +434,11 @@ class TestAnythingInTheDirectory:
         before = descriptors()
         assert content(opened(path)) == numbers(0, 3)
         assert descriptors() == before
-        with mock.patch.object(segments, "_ENTRIES", 5):
+        with mock.patch.object(segments, "_ENTRIES", 5), pytest.raises(UntrustedFile, match="more than 5"):
             content(opened(path))
+        with mock.patch.object(segments, "_ENTRIES", 5), pytest.raises(UntrustedFile, match="more than 5"):
+            content(opened(path), 3)
+        assert descriptors() == before
 
     def test_a_log_that_is_put_away_for_ever_ends_where_it_ended(self, path: Path) -> None:
         log = CriLog(str(path), SIZE, 4)
