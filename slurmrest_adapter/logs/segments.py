@@ -83,10 +83,12 @@ class Segments:
             floor = held.number if held else 0
             for number in (number for number in numbers if number > floor):
                 segment = self._put_away(number)
-                if segment and held and _same(segment, held):
-                    held.number = number
-                elif segment:
+                if segment is None:
+                    continue
+                if held is None or not _same(segment, held):
                     return segment
+                segment.close()
+                held.number = number
             if newest:
                 newest.number = max([floor, *numbers])
                 found, newest = newest, None

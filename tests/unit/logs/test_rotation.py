@@ -450,6 +450,24 @@ class TestAnythingInTheDirectory:
         log.close()
         assert 30 < count < 60
 
+    def test_no_file_stays_open_while_others_are_put_away(self, path: Path) -> None:
+        log = CriLog(str(path), SIZE, 100)
+        fill(log, 0, 1)
+        counts = []
+        turns = iter(range(60))
+
+        def over() -> bool:
+            counts.append(descriptors())
+            if len(counts) % 5 == 1:  # in between it reads to the end
+                fill(log, 0, 12)
+            return next(turns, None) is None
+
+        with mock.patch.object(reader, "_LOOK", 0.0):
+            assert sum(1 for _ in opened(path).follow(over, interval=0)) == 1 + 12 * 13
+        log.close()
+        # The file that is read and the next one.
+        assert max(counts) <= counts[0] + 2
+
     def test_no_file_stays_open(self, path: Path) -> None:
         log = CriLog(str(path), SIZE, 9)
         fill(log, 0, 90)
