@@ -12,8 +12,9 @@ import difflib
 import os
 import posixpath
 import re
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal, TypeVar, get_args
 
 import yaml
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
@@ -24,29 +25,29 @@ from slurmrest_adapter.domain.errors import ConfigError, Invalid
 
 DEFAULT_PATH = Path("/etc/slurmrest-adapter/config.yaml")
 ENV_PREFIX = "SLURMREST_"
+T = TypeVar("T")
 # In the prefix's name space, but not keys of the file.
 _NOT_KEYS = frozenset({"SLURMREST_CONFIG"})
 
 
-def _seconds(value: Any) -> int:
+def _quantity(read: Callable[[Any, str], T], value: Any, kind: str) -> T:
+    """What `read` makes of the value, its refusal as pydantic wants one."""
     try:
-        return quantities.duration(value, "duration")
+        return read(value, kind)
     except Invalid as error:
         raise ValueError(error.reason) from error
+
+
+def _seconds(value: Any) -> int:
+    return _quantity(quantities.duration, value, "duration")
 
 
 def _bytes(value: Any) -> int:
-    try:
-        return int(quantities.parse(value, "size"))
-    except Invalid as error:
-        raise ValueError(error.reason) from error
+    return int(_quantity(quantities.parse, value, "size"))
 
 
 def _memory(value: str) -> str:
-    try:
-        quantities.parse(value, "memory")
-    except Invalid as error:
-        raise ValueError(error.reason) from error
+    _quantity(quantities.parse, value, "memory")
     return value
 
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from slurmrest_adapter.logs.cri import Piece, pieces
-from slurmrest_adapter.logs.segments import Segment, Segments, stale
+from slurmrest_adapter.logs.segments import Segment, Segments
 from slurmrest_adapter.logs.tail import BLOCK, RECORD, Tail
 
 # Seconds between two looks for a newer file while nothing comes.
@@ -139,13 +139,7 @@ class _Place:
         """Go to where the last `lines` lines begin that there are now."""
         search = Tail(lines, self._gone)
         for segment in self._segments.backwards():
-            try:
-                offset = search.look(segment.descriptor)
-            except OSError as error:
-                segment.close()
-                if not stale(error):
-                    raise
-                break  # what is older is gone too
+            offset = search.look(segment)
             if self._held is None or offset is not None:
                 missing = segment.size if lines <= 0 else 0
                 self._go(segment, missing if offset is None else offset)
@@ -158,12 +152,7 @@ class _Place:
         """The next bytes of this file, `size` at most; nothing at its end."""
         if self._held is None:
             return b""
-        try:
-            block = os.pread(self._held.descriptor, size, self._position)
-        except OSError as error:
-            if not stale(error):
-                raise
-            return b""
+        block = self._held.read(size, self._position)
         if block:
             self._looked = None
         self._position += len(block)

@@ -38,13 +38,18 @@ class Segment:
 
     @property
     def size(self) -> int:
-        """Its bytes at this moment; 0 when it cannot be read any more, see `stale`."""
+        """Its bytes at this moment; 0 of a file that its node has removed."""
+        found = _stat(self.descriptor)
+        return 0 if found is None else found.st_size
+
+    def read(self, size: int, position: int) -> bytes:
+        """`size` bytes at most from `position` on; none of a file that its node has removed."""
         try:
-            return os.fstat(self.descriptor).st_size
+            return os.pread(self.descriptor, size, position)
         except OSError as error:
-            if not stale(error):
+            if error.errno != errno.ESTALE:
                 raise
-            return 0
+            return b""
 
     def close(self) -> None:
         """Close it."""
@@ -169,9 +174,14 @@ class Segments:
         return sorted(int(match[1]) for match in found if match)[-_SEGMENTS:]
 
 
-def stale(error: OSError) -> bool:
-    """Has a node removed the file? Over NFS it is lost then to who has it open, too."""
-    return error.errno == errno.ESTALE
+def _stat(descriptor: int) -> os.stat_result | None:
+    """None when a node has removed the file: over NFS it is lost then to who has it open, too."""
+    try:
+        return os.fstat(descriptor)
+    except OSError as error:
+        if error.errno != errno.ESTALE:
+            raise
+        return None
 
 
 def _same(one: Segment, other: Segment) -> bool:
@@ -180,10 +190,5 @@ def _same(one: Segment, other: Segment) -> bool:
 
 def _identity(descriptor: int) -> tuple[int, int]:
     """What tells files apart; nothing has the one that a file has got which a node has removed."""
-    try:
-        found = os.fstat(descriptor)
-    except OSError as error:
-        if not stale(error):
-            raise
-        return -1, descriptor
-    return found.st_dev, found.st_ino
+    found = _stat(descriptor)
+    return (-1, descriptor) if found is None else (found.st_dev, found.st_ino)

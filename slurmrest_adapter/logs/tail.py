@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 
 from slurmrest_adapter.logs.cri import parse
+from slurmrest_adapter.logs.segments import Segment
 
 BLOCK = 64 * 1024
 # A record is 16 KiB of text and a header; a longer "line" is none, however it goes on.
@@ -33,9 +33,9 @@ class Tail:
         self._first = True  # no record has been seen
         self._barren = 0  # bytes since the last one
 
-    def look(self, descriptor: int) -> int | None:
+    def look(self, segment: Segment) -> int | None:
         """Where the tail begins in this file, by what has been seen until now; None for not in it."""
-        position = os.fstat(descriptor).st_size
+        position = segment.size
         begin: int | None = None
         carry = b""
         # What stands after the last newline is half a record: not a line yet.
@@ -47,7 +47,7 @@ class Tail:
             size = min(BLOCK, position)
             position -= size
             self._barren += size
-            block = os.pread(descriptor, size, position) + carry
+            block = segment.read(size, position) + carry
             records = block.split(b"\n")
             # The first piece may be half a record unless the file begins here.
             carry = records[0]
