@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
@@ -181,10 +181,13 @@ def as_dict(seen: Observed) -> dict[str, Any]:
 def from_fields(raw: Mapping[str, Any]) -> SpankEvent:
     """An event from checked fields of its JSON (`sources.spank` checks them)."""
     gpus = raw.get("gpus")
-    return replace(
-        SpankEvent(
-            Kind(raw["event"]), raw["cluster"], raw["node"], float(raw["time"]), raw["stream"], raw["seq"]
-        ),
+    return SpankEvent(
+        Kind(raw["event"]),
+        raw["cluster"],
+        raw["node"],
+        float(raw["time"]),
+        raw["stream"],
+        raw["seq"],
         job=raw.get("job") or 0,
         step=raw.get("step") or "",
         pod=raw.get("pod") or "",

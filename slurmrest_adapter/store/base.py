@@ -68,6 +68,19 @@ class StoryLine:
     text: str
 
 
+@dataclass(frozen=True, slots=True)
+class JobOwner:
+    """The pod that a job belongs to, as far as an event of the job needs it.
+
+    Attributes:
+        ended: when the job ended, POSIX seconds; None when it has not, or nobody knows.
+    """
+
+    uid: str
+    stage: Stage
+    ended: float | None = None
+
+
 class Store(Protocol):
     """Keeps pods; every call is one transaction and survives a crash right after it."""
 
@@ -95,6 +108,13 @@ class Store(Protocol):
 
     def pods(self, ended: bool = False) -> list[PodRecord]:
         """Every pod that has not ended, or every pod; newest first."""
+        ...
+
+    def owner(self, job_id: int, uid: str) -> JobOwner | None:
+        """The newest pod with this job; or else the pod with this UID while its job is not known.
+
+        Cheaper than `find`: it is asked for each event that a node posts.
+        """
         ...
 
     def story(self, uid: str) -> list[StoryLine]:

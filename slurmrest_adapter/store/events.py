@@ -9,20 +9,17 @@ repeat.
 
 from __future__ import annotations
 
-import os
 import sqlite3
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
 
 from slurmrest_adapter.domain import spank
-from slurmrest_adapter.domain.errors import ConfigError
 from slurmrest_adapter.domain.spank import SpankEvent
 from slurmrest_adapter.store.base import NodeEvents
+from slurmrest_adapter.store.database import Database
 
 SCHEMA = 1
 # A job of thousands of steps tells little more by its next one; without a bound it would fill the disk.
@@ -55,22 +52,9 @@ class SqliteEvents:
     """
 
     def __init__(self, path: Path, clock: Callable[[], float] = time.time) -> None:
-        self._path = path
         self._clock = clock
-        self._local = threading.local()
-        try:
-            os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
-            path.chmod(0o600)
-            with self._transaction() as db:
-                (version,) = db.execute("PRAGMA user_version").fetchone()
-                if version > SCHEMA:
-                    raise ConfigError(f"{path} was written by a newer release (schema {version})")
-                if version == 0:
-                    for statement in _CREATE.strip().rstrip(";").split(";\n"):
-                        db.execute(statement)
-                    db.execute(f"PRAGMA user_version = {SCHEMA}")
-        except (sqlite3.Error, OSError) as error:
-            raise ConfigError(f"the store {path} cannot be used: {error}") from error
+        self._database = Database(path, {"synchronous": "NORMAL", "wal_autocheckpoint": 0})
+        self._database.prepare(SCHEMA, _CREATE, {})
 
     def add(
         self,
@@ -81,7 +65,7 @@ class SqliteEvents:
         """See `EventStore.add`. Beyond `MOST_OF_A_JOB` a job's events are counted, not kept."""
         added = dict(counts)
         new = []
-        with self._transaction() as db:
+        with self._database.transaction() as db:
             for event, body in events:
                 new.append(self._insert(db, event, body, added))
             for event in heard:
@@ -95,24 +79,26 @@ class SqliteEvents:
 
     def of_job(self, job_id: int) -> list[SpankEvent]:
         """See `EventStore.of_job`."""
-        rows = self._connection().execute("SELECT body FROM events WHERE job = ?", (job_id,))
+        rows = self._database.connection().execute("SELECT body FROM events WHERE job = ?", (job_id,))
         return [spank.from_fields(msgspec.json.decode(body)) for (body,) in rows]
 
     def counters(self) -> Mapping[str, int]:
         """See `EventStore.counters`."""
-        return dict(self._connection().execute("SELECT name, count FROM counters ORDER BY name").fetchall())
+        db = self._database.connection()
+        return dict(db.execute("SELECT name, count FROM counters ORDER BY name").fetchall())
 
     def nodes(self) -> Mapping[str, NodeEvents]:
         """See `EventStore.nodes`."""
-        rows = self._connection().execute("SELECT node, events, last, dropped FROM nodes ORDER BY node")
+        db = self._database.connection()
+        rows = db.execute("SELECT node, events, last, dropped FROM nodes ORDER BY node")
         return {node: NodeEvents(*rest) for node, *rest in rows}
 
     def forget(self, before: float) -> None:
         """See `EventStore.forget`."""
-        with self._transaction() as db:
+        with self._database.transaction() as db:
             db.execute("DELETE FROM events WHERE time < ?", (before,))
             db.execute("DELETE FROM nodes WHERE last < ?", (before,))
-        self._connection().execute("PRAGMA wal_checkpoint(PASSIVE)")
+        self._database.connection().execute("PRAGMA wal_checkpoint(PASSIVE)")
 
     def _insert(self, db: sqlite3.Connection, event: SpankEvent, body: bytes, added: dict[str, int]) -> bool:
         key = (event.node, event.stream, event.seq)
@@ -139,25 +125,3 @@ class SqliteEvents:
         (nodes,) = db.execute("SELECT count(*) FROM nodes").fetchone()
         if nodes < MOST_NODES:
             db.execute("INSERT INTO nodes VALUES (?, 1, ?, ?)", (event.node, now, event.dropped))
-
-    def _connection(self) -> sqlite3.Connection:
-        """This thread's connection."""
-        db: sqlite3.Connection | None = getattr(self._local, "db", None)
-        if db is None:
-            db = sqlite3.connect(self._path, timeout=30, isolation_level=None)
-            db.execute("PRAGMA journal_mode = WAL")
-            db.execute("PRAGMA synchronous = NORMAL")
-            db.execute("PRAGMA wal_autocheckpoint = 0")
-            self._local.db = db
-        return db
-
-    @contextmanager
-    def _transaction(self) -> Iterator[sqlite3.Connection]:
-        db = self._connection()
-        db.execute("BEGIN IMMEDIATE")
-        try:
-            yield db
-        except BaseException:
-            db.execute("ROLLBACK")
-            raise
-        db.execute("COMMIT")

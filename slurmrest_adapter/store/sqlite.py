@@ -2,23 +2,20 @@
 
 Several processes share it (`run` follows a pod while `delete` ends it), so every change is one
 immediate transaction, and a change reads the row inside it: two writers cannot lose each other's
-columns. `user_version` numbers the schema; a newer one than this program's is refused, not read.
+columns.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import sqlite3
-import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from slurmrest_adapter.domain.errors import ConfigError
-from slurmrest_adapter.store.base import PodRecord, Stage, StoryLine
+from slurmrest_adapter.store.base import JobOwner, PodRecord, Stage, StoryLine
+from slurmrest_adapter.store.database import Database
 
 SCHEMA = 2
 _CREATE = """
@@ -43,6 +40,9 @@ _COLUMNS = (
     "warnings", "error", "changed",
 )  # fmt: skip
 _JSON = frozenset({"spec", "skeleton", "job", "runner", "usage", "warnings", "changed"})
+_OWNER = "SELECT uid, stage, json_extract(job, '$.end_time') FROM pods WHERE "
+_OWNER_BY_JOB = _OWNER + "job_id = ? ORDER BY created DESC LIMIT 1"
+_OWNER_BY_UID = _OWNER + "uid = ? AND job_id IS NULL"
 _FIXED = frozenset({"uid", "created"})
 
 
@@ -58,31 +58,14 @@ class SqliteStore:
     """
 
     def __init__(self, path: Path, clock: Callable[[], float] = time.time) -> None:
-        self._path = path
         self._clock = clock
-        self._local = threading.local()
-        try:
-            # SQLite gives its journal the mode of the file it finds.
-            os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
-            path.chmod(0o600)
-            with self._transaction() as db:
-                (version,) = db.execute("PRAGMA user_version").fetchone()
-                if version > SCHEMA:
-                    raise ConfigError(f"{path} was written by a newer release (schema {version})")
-                if version == 0:
-                    for statement in _CREATE.strip().rstrip(";").split(";\n"):
-                        db.execute(statement)
-                else:
-                    for old in range(version, SCHEMA):
-                        db.execute(_MIGRATE[old])
-                if version != SCHEMA:
-                    db.execute(f"PRAGMA user_version = {SCHEMA}")
-        except (sqlite3.Error, OSError) as error:
-            raise ConfigError(f"the store {path} cannot be used: {error}") from error
+        # FULL: an intent must survive a power cut, or a pod could be submitted twice.
+        self._database = Database(path, {"synchronous": "FULL"})
+        self._database.prepare(SCHEMA, _CREATE, _MIGRATE)
 
     def intend(self, record: PodRecord) -> PodRecord:
         """See `Store.intend`."""
-        with self._transaction() as db:
+        with self._database.transaction() as db:
             existing = self._row(db, record.uid)
             if existing:
                 return existing
@@ -102,7 +85,7 @@ class SqliteStore:
         unknown = set(changes) - set(_COLUMNS) | set(changes) & _FIXED
         if unknown:
             raise KeyError(", ".join(sorted(unknown)))
-        with self._transaction() as db:
+        with self._database.transaction() as db:
             if unless_ended:
                 row = self._row(db, uid)
                 if row is not None and row.stage is Stage.ENDED:
@@ -120,7 +103,7 @@ class SqliteStore:
 
     def get(self, uid: str) -> PodRecord | None:
         """See `Store.get`."""
-        return self._row(self._connection(), uid)
+        return self._row(self._database.connection(), uid)
 
     def find(self, word: str) -> list[PodRecord]:
         """See `Store.find`."""
@@ -130,7 +113,7 @@ class SqliteStore:
             where, values = "namespace = ? AND name = ?", [namespace, name]
         elif word.isdecimal():
             where, values = "uid = ? OR name = ? OR job_id = ?", [word, word, word]
-        rows = self._connection().execute(
+        rows = self._database.connection().execute(
             f"SELECT {', '.join(_COLUMNS)} FROM pods WHERE {where} ORDER BY created DESC",  # noqa: S608
             values,
         )
@@ -140,40 +123,29 @@ class SqliteStore:
         """See `Store.pods`."""
         over = () if ended else (str(Stage.ENDED), str(Stage.REFUSED))
         marks = ", ".join("?" * len(over))
-        rows = self._connection().execute(
+        rows = self._database.connection().execute(
             f"SELECT {', '.join(_COLUMNS)} FROM pods WHERE stage NOT IN ({marks}) ORDER BY created DESC",  # noqa: S608
             over,
         )
         return [_record(row) for row in rows]
 
+    def owner(self, job_id: int, uid: str) -> JobOwner | None:
+        """See `Store.owner`."""
+        db = self._database.connection()
+        row = db.execute(_OWNER_BY_JOB, (job_id,)).fetchone()
+        if row is None and uid:
+            row = db.execute(_OWNER_BY_UID, (uid,)).fetchone()
+        if row is None:
+            return None
+        owner, stage, ended = row
+        return JobOwner(owner, Stage(stage), ended)
+
     def story(self, uid: str) -> list[StoryLine]:
         """See `Store.story`."""
-        rows = self._connection().execute(
+        rows = self._database.connection().execute(
             "SELECT time, event, text FROM story WHERE uid = ? ORDER BY time, rowid", (uid,)
         )
         return [StoryLine(*row) for row in rows]
-
-    def _connection(self) -> sqlite3.Connection:
-        """This thread's connection; SQLite's own are not to be shared while in use."""
-        db: sqlite3.Connection | None = getattr(self._local, "db", None)
-        if db is None:
-            db = sqlite3.connect(self._path, timeout=30, isolation_level=None)
-            db.execute("PRAGMA journal_mode = WAL")
-            # FULL: an intent must survive a power cut, or a pod could be submitted twice.
-            db.execute("PRAGMA synchronous = FULL")
-            self._local.db = db
-        return db
-
-    @contextmanager
-    def _transaction(self) -> Iterator[sqlite3.Connection]:
-        db = self._connection()
-        db.execute("BEGIN IMMEDIATE")
-        try:
-            yield db
-        except BaseException:
-            db.execute("ROLLBACK")
-            raise
-        db.execute("COMMIT")
 
     def _row(self, db: sqlite3.Connection, uid: str) -> PodRecord | None:
         row = db.execute(f"SELECT {', '.join(_COLUMNS)} FROM pods WHERE uid = ?", (uid,)).fetchone()  # noqa: S608

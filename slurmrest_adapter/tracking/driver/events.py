@@ -18,7 +18,7 @@ import structlog
 from slurmrest_adapter.domain.errors import Invalid
 from slurmrest_adapter.domain.spank import Kind, SpankEvent
 from slurmrest_adapter.sources import spank
-from slurmrest_adapter.store.base import EventStore, PodRecord, Stage, Store
+from slurmrest_adapter.store.base import EventStore, JobOwner, Stage, Store
 
 log = structlog.get_logger(__name__)
 
@@ -51,7 +51,7 @@ class _Kept(NamedTuple):
     at: int  # among what was posted
     event: SpankEvent
     body: bytes
-    record: PodRecord
+    owner: JobOwner
 
 
 class Intake:
@@ -77,7 +77,7 @@ class Intake:
     ) -> None:
         self._events = events
         self._store = store
-        self._key = key
+        self._proof = spank.Proof(key)
         self._cluster = cluster
         self._hint = hint
         self._clock = clock
@@ -92,19 +92,21 @@ class Intake:
         outcomes: list[Outcome] = []
         heard: list[SpankEvent] = []
         keep: list[_Kept] = []
-        pods: dict[tuple[int, str], PodRecord | None] = {}
+        owners: dict[tuple[int, str], JobOwner | None] = {}
         for body, signature in posted:
             outcome, event = self._judge(body, signature)
             if outcome is Outcome.TAKEN and event is not None:
                 heard.append(event)
                 asked = (event.job, event.pod)
-                if asked not in pods:
-                    pods[asked] = self._pod(event)
-                record = pods[asked]
-                if record is None or _another_jobs(event, record):
+                if asked not in owners:
+                    # The UID in an event is whatever a user put there, so it counts only for a pod whose
+                    # own job is not known yet: the job may start before its submit is answered.
+                    owners[asked] = self._store.owner(event.job, event.pod)
+                owner = owners[asked]
+                if owner is None or _another_jobs(event, owner):
                     outcome = Outcome.UNKNOWN_JOB
                 else:
-                    keep.append(_Kept(len(outcomes), event, body, record))
+                    keep.append(_Kept(len(outcomes), event, body, owner))
             outcomes.append(outcome)
         counts = Counter(str(outcome) for outcome in outcomes if outcome is not Outcome.TAKEN)
         new = [True] * len(keep)
@@ -123,7 +125,7 @@ class Intake:
 
     def _judge(self, body: bytes, signature: str) -> tuple[Outcome, SpankEvent | None]:
         """Proof first: nothing of an unproved body is looked at."""
-        if not spank.signed(self._key, body, signature):
+        if not self._proof.holds(body, signature):
             return self._say(Outcome.FORGED, "an event is not signed with our key"), None
         try:
             event = spank.parse(body)
@@ -138,23 +140,11 @@ class Intake:
             ), event
         return (Outcome.TEST if event.kind is Kind.TEST else Outcome.TAKEN), event
 
-    def _pod(self, event: SpankEvent) -> PodRecord | None:
-        """The pod whose job this is, None when it is not ours.
-
-        By the job's id. The UID in an event is whatever a user put there, so it counts only for a pod
-        whose own job is not known yet: the job may start before its submit is answered.
-        """
-        found = [r for r in self._store.find(str(event.job)) if r.job_id == event.job]
-        if found:
-            return found[0]
-        named = self._store.get(event.pod) if event.pod else None
-        return named if named is not None and named.job_id is None else None
-
     def _tell(self, keep: Sequence[_Kept]) -> None:
         told: dict[str, bool] = {}
-        for _, event, _, record in keep:
-            if record.stage in (Stage.SUBMITTING, Stage.SUBMITTED):
-                told[record.uid] = told.get(record.uid, False) or event.ends
+        for _, event, _, owner in keep:
+            if owner.stage in (Stage.SUBMITTING, Stage.SUBMITTED):
+                told[owner.uid] = told.get(owner.uid, False) or event.ends
         for uid, ended in told.items():
             self._hint(uid, ended)
 
@@ -171,7 +161,7 @@ class Intake:
         return outcome
 
 
-def _another_jobs(event: SpankEvent, record: PodRecord) -> bool:
+def _another_jobs(event: SpankEvent, owner: JobOwner) -> bool:
     """Is it long after the end of the pod's job? Job ids come back."""
-    end = record.job.get("end_time") if record.stage is Stage.ENDED else None
-    return end is not None and event.time > end + AFTER_END_SECONDS
+    over = owner.stage is Stage.ENDED and owner.ended is not None
+    return over and event.time > (owner.ended or 0) + AFTER_END_SECONDS

@@ -123,8 +123,8 @@ def test_only_the_right_key_and_the_right_bytes_prove() -> None:
     text = body()
     good = spank.sign(KEY, text)
     assert good.startswith("sha256=")
-    assert spank.signed(KEY, text, good)
-    assert spank.signed(KEY, text, f" {good} ")
+    assert spank.Proof(KEY).holds(text, good)
+    assert spank.Proof(KEY).holds(text, f" {good} ")
     for wrong in (
         "",
         "sha256=",
@@ -134,8 +134,8 @@ def test_only_the_right_key_and_the_right_bytes_prove() -> None:
         "é",
         spank.sign(KEY[1:], text),
     ):
-        assert not spank.signed(KEY, text, wrong)
-    assert not spank.signed(KEY, text + b" ", good)
+        assert not spank.Proof(KEY).holds(text, wrong)
+    assert not spank.Proof(KEY).holds(text + b" ", good)
 
 
 class TestKey:

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from slurmrest_adapter.domain.errors import ConfigError
-from slurmrest_adapter.store.base import PodRecord, Stage, Store, StoryLine
+from slurmrest_adapter.store.base import JobOwner, PodRecord, Stage, Store, StoryLine
 from slurmrest_adapter.store.sqlite import SCHEMA, SqliteStore
 from slurmrest_adapter.tracking.driver.follow import Follower
 from slurmrest_adapter.tracking.driver.submit import submit
@@ -276,3 +276,16 @@ def test_a_store_of_the_first_schema_is_carried_over(path: Path) -> None:
     assert SqliteStore(path).update("uid-1", "", "", changed=[{"field": "cpus"}]).changed == (
         {"field": "cpus"},
     )
+
+
+def test_who_owns_a_job(path: Path) -> None:
+    store = SqliteStore(path)
+    assert store.owner(7, "") is None
+    store.intend(replace(RECORD, uid="a", created=1.0))
+    assert store.owner(7, "a") == JobOwner("a", RECORD.stage)  # its job is not known yet
+    assert store.owner(7, "") is None
+    store.update("a", "", "", job_id=7)
+    store.intend(replace(RECORD, uid="b", created=2.0, job_id=7))
+    store.update("b", "", "", stage=Stage.ENDED, job={"end_time": 1234})
+    assert store.owner(7, "a") == JobOwner("b", Stage.ENDED, 1234)  # ids come back; the newest
+    assert store.owner(8, "a") is None  # its job is another
