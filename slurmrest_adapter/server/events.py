@@ -1,46 +1,68 @@
 """Where nodes post SPANK events: one path on a socket of its own, in a thread of its own.
 
-h11 on asyncio rather than the plugin API's server: any process of any node may connect here, so each
-connection has little time, little room and one request, and all together have a bounded share of
-this process. Whoever connects too often waits in the kernel's queue, where waiting costs nothing,
-and is turned away past it; the plugin then keeps its events in its spool.
+Not the plugin API's server: any process of any node may connect here, so each connection has little
+time and little room, and all together have a bounded share of this process. Whoever comes too often
+waits in the kernel's queue, where waiting costs nothing, and is turned away past it; the plugin then
+keeps its events in its spool.
 
 An event is answered when it is kept, and a node waits for no more than some ten milliseconds. So all
-of it happens in the one thread, without waiting for another to get its turn: what has come by then is
-proved, read and written together. Only what may wait for the disk is done elsewhere.
+of it happens in the one thread, without waiting for another to get its turn and without an event
+loop's ceremony: what has come by then is proved, read and written together. Only what may wait for
+the disk is done elsewhere.
 """
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
+import os
+import select
 import socket
 import threading
-from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
-from http import HTTPStatus
+import time
+from collections import Counter, OrderedDict
 from pathlib import Path
 
-import h11
 import structlog
 
-from slurmrest_adapter.sources.spank import MOST_BYTES, SIGNATURE_HEADER
+from slurmrest_adapter.server.eventwire import EventWire, Posted, answer
 from slurmrest_adapter.tracking.driver.events import Intake, Outcome
 
 log = structlog.get_logger(__name__)
 
-# A whole request, from the connection to the answer; the plugin itself gives up far earlier.
+# A whole request, and the wait for the next one; the plugin itself gives up far earlier.
 REQUEST_SECONDS = 3.0
-HEADER_BYTES = 8192
 CONNECTIONS = 512
 # One address must not take them all. In a lab all nodes have one, so it is no small number.
 OF_AN_ADDRESS = 128
-# Connections a second, after a burst of as many: more would be this process's time, not the node's.
+# Connections and requests a second, after a burst of as many: more would be this process's time.
 RATE = 2000.0
 TIDY_SECONDS = 10.0
-_BATCH = 64
+_RECEIVE_BYTES = 8192
+# What a client sends on after a refusal is read and dropped, so that it sees the answer, up to here.
+_LINGER_BYTES = 65536
+_QUEUE = 1024
 _CODES = {Outcome.FORGED: 403, Outcome.MALFORMED: 400}
-_SIGNATURE = SIGNATURE_HEADER.lower().encode()
+# Only who brings our cluster's events may keep a connection for the next.
+_WELCOME = frozenset({Outcome.TAKEN, Outcome.DUPLICATE, Outcome.UNKNOWN_JOB})
+
+
+class _Connection:
+    """One client's.
+
+    Attributes:
+        left: bytes that may still be dropped after the last answer; None before that.
+        watched: is its descriptor among those that the thread waits for?
+    """
+
+    __slots__ = ("address", "deadline", "left", "socket", "watched", "wire")
+
+    def __init__(self, client: socket.socket, address: str, wire: EventWire, deadline: float) -> None:
+        self.socket = client
+        self.address = address
+        self.wire = wire
+        self.deadline = deadline
+        self.left: int | None = None
+        self.watched = False
 
 
 class EventListener:
@@ -57,27 +79,46 @@ class EventListener:
         self._socket_file = listening.getsockname() if listening.family == socket.AF_UNIX else ""
         self._path = path.encode("ascii")
         self._intake = intake
-        self._loop = asyncio.new_event_loop()
+        self._epoll = select.epoll()
+        self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self._stopping = threading.Event()
+        self._closing = threading.Lock()
+        self._closed = False
         self._thread = threading.Thread(target=self._run, name="spank-events", daemon=True)
-        self._tidier = ThreadPoolExecutor(1, thread_name_prefix="spank-tidy")
+        self._tidier = threading.Thread(target=self._tidy, name="spank-tidy", daemon=True)
+        self._connections: OrderedDict[int, _Connection] = OrderedDict()  # by descriptor, next deadline first
         self._of_address: Counter[str] = Counter()
-        self._waiting: list[tuple[bytes, str, asyncio.Future[int]]] = []
-        self._stopped = asyncio.Event()
-        self._posted = asyncio.Event()
+        self._allowed, self._counted = RATE, time.monotonic()
+        self._accepting = True
 
     def start(self) -> None:
         """Listen."""
-        self._listening.listen(1024)
         self._listening.setblocking(False)
+        if not self._socket_file:
+            # Accepted connections inherit it.
+            self._listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            # Awake when there is something to read, not twice.
+            self._listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_DEFER_ACCEPT, 1)
+        self._listening.listen(_QUEUE)
+        self._epoll.register(self._listening, select.EPOLLIN)
+        self._epoll.register(self._wake, select.EPOLLIN)
         self._thread.start()
+        self._tidier.start()
 
     def stop(self) -> None:
         """Close the socket and every connection; what is being written is waited for. Idempotent."""
-        with contextlib.suppress(RuntimeError):  # it has ended by itself
-            self._loop.call_soon_threadsafe(self._stopped.set)
-        self._thread.join(10)
-        self._tidier.shutdown(wait=True)
+        with self._closing:
+            if self._closed:
+                return
+            self._closed = True
+        self._stopping.set()
+        os.eventfd_write(self._wake, 1)
+        for thread in (self._thread, self._tidier):
+            if thread.ident is not None:
+                thread.join(10)
         self._listening.close()
+        self._epoll.close()
+        os.close(self._wake)
         if self._socket_file:
             Path(self._socket_file).unlink(missing_ok=True)
 
@@ -87,134 +128,171 @@ class EventListener:
         return self._thread.is_alive()
 
     def _run(self) -> None:
-        with contextlib.closing(self._loop):
-            self._loop.run_until_complete(self._serve())
-
-    async def _serve(self) -> None:
-        work = [asyncio.ensure_future(one) for one in (self._accept(), self._write(), self._tidy())]
-        stopped = asyncio.ensure_future(self._stopped.wait())
-        done, _ = await asyncio.wait([*work, stopped], return_when=asyncio.FIRST_COMPLETED)
-        for task in done - {stopped}:
-            log.error("the listener for spank events has died", error=repr(task.exception()))
-        others = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
-        for task in others:
-            task.cancel()
-        await asyncio.gather(*others, return_exceptions=True)
-
-    async def _accept(self) -> None:
-        room = asyncio.Semaphore(CONNECTIONS)
-        tasks: set[asyncio.Task[None]] = set()
-        allowed, last = RATE, self._loop.time()
-        while True:
-            await room.acquire()
-            try:
-                client, peer = await self._loop.sock_accept(self._listening)
-            except OSError as error:  # of this process or of a client that has left already
-                log.warning("a connection could not be accepted", error=str(error))
-                room.release()
-                await asyncio.sleep(0.1)
-                continue
-            address = str(peer[0]) if isinstance(peer, tuple) else ""
-            if address and self._of_address[address] >= OF_AN_ADDRESS:
-                client.close()
-                room.release()
-            else:
-                self._of_address[address] += 1
-                task = self._loop.create_task(self._connection(client, address, room))
-                tasks.add(task)  # asyncio itself keeps only a weak reference
-                task.add_done_callback(tasks.discard)
-            now = self._loop.time()
-            allowed, last = min(RATE, allowed + (now - last) * RATE) - 1, now
-            if allowed < 0:
-                await asyncio.sleep(-allowed / RATE)
-
-    async def _connection(self, client: socket.socket, address: str, room: asyncio.Semaphore) -> None:
-        writer: asyncio.StreamWriter | None = None
         try:
-            async with asyncio.timeout(REQUEST_SECONDS):
-                reader, writer = await asyncio.open_connection(sock=client, limit=2 * HEADER_BYTES)
-                code = await self._answer(reader)
-                phrase = HTTPStatus(code).phrase
-                length = "" if code == 204 else "Content-Length: 0\r\n"
-                writer.write(f"HTTP/1.1 {code} {phrase}\r\n{length}Connection: close\r\n\r\n".encode())
-                await writer.drain()
-        except (OSError, TimeoutError):
-            pass  # who posts so slowly, or leaves, keeps its event
+            while not self._stopping.is_set():
+                self._turn()
+        except Exception as error:
+            log.exception("the listener for spank events has died", error=str(error))
         finally:
-            if writer is None:
-                client.close()
+            self._listening.close()  # nobody is to wait for an answer that cannot come
+            for connection in list(self._connections.values()):
+                self._close(connection)
+
+    def _turn(self) -> None:
+        """Wait until something has come, and answer it."""
+        ready = []
+        for descriptor, _ in self._epoll.poll(self._patience()):
+            if descriptor == self._listening.fileno():
+                # One for each turn: who is connected already comes first.
+                connection = self._accept()
             else:
-                writer.close()
-            self._of_address[address] -= 1
-            if self._of_address[address] <= 0:
-                del self._of_address[address]
-            room.release()
+                connection = self._connections.get(descriptor)
+            if connection is not None and self._receive(connection):
+                ready.append(connection)
+        if ready:
+            self._answer(ready)
+        self._leave_the_slow()
+        self._accept_again()
+        if self._allowed < 0:
+            time.sleep(-self._allowed / RATE)
 
-    async def _answer(self, reader: asyncio.StreamReader) -> int:
-        """Read the one request; the status code of its answer."""
-        connection = h11.Connection(h11.SERVER, max_incomplete_event_size=HEADER_BYTES)
-        signature, body = "", b""
+    def _patience(self) -> float:
+        """Seconds until the next deadline; -1 without one."""
+        for connection in self._connections.values():
+            return max(0.0, connection.deadline - time.monotonic()) + 0.001
+        return -1.0
+
+    def _count(self) -> None:
+        """One more connection or request."""
+        now = time.monotonic()
+        self._allowed = min(RATE, self._allowed + (now - self._counted) * RATE) - 1
+        self._counted = now
+
+    def _accept(self) -> _Connection | None:
         try:
-            while True:
-                event = connection.next_event()
-                if event is h11.NEED_DATA:
-                    connection.receive_data(await reader.read(HEADER_BYTES))
-                elif isinstance(event, h11.Request):
-                    code = self._refused(event)
-                    if code:
-                        return code
-                    signature = dict(event.headers).get(_SIGNATURE, b"").decode("ascii", "replace")
-                elif isinstance(event, h11.Data):
-                    body += event.data
-                    if len(body) > MOST_BYTES:
-                        return 413
-                else:
-                    break
-        except h11.RemoteProtocolError as error:
-            return error.error_status_hint
-        if not isinstance(event, h11.EndOfMessage):  # the connection was closed before
-            return 400
-        return await self._take(body, signature)
+            client, peer = self._listening.accept()
+        except BlockingIOError:
+            return None
+        except OSError as error:  # of this process or of a client that has left already
+            log.warning("a connection could not be accepted", error=str(error))
+            time.sleep(0.1)
+            return None
+        self._count()
+        address = str(peer[0]) if isinstance(peer, tuple) else ""
+        if address and self._of_address[address] >= OF_AN_ADDRESS:
+            client.close()
+            return None
+        self._of_address[address] += 1
+        made = _Connection(client, address, EventWire(self._path), time.monotonic() + REQUEST_SECONDS)
+        self._connections[client.fileno()] = made
+        if len(self._connections) >= CONNECTIONS:
+            self._accepting = False
+            self._epoll.unregister(self._listening)
+        return made
 
-    def _refused(self, request: h11.Request) -> int:
-        """The code of an answer for which no body need be read, 0 for none."""
-        if request.target != self._path:
-            return 404
-        if request.method != b"POST":
-            return 405
-        length = dict(request.headers).get(b"content-length", b"0")
-        return 413 if int(length) > MOST_BYTES else 0
+    def _accept_again(self) -> None:
+        if not self._accepting and len(self._connections) < CONNECTIONS:
+            self._accepting = True
+            self._epoll.register(self._listening, select.EPOLLIN)
 
-    async def _take(self, body: bytes, signature: str) -> int:
-        code: asyncio.Future[int] = self._loop.create_future()
-        self._waiting.append((body, signature, code))
-        self._posted.set()
-        return await code
+    def _receive(self, connection: _Connection) -> bool:
+        """Read what is there; True when something can be answered."""
+        try:
+            data = connection.socket.recv(_RECEIVE_BYTES, socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            self._watch(connection)
+            return False
+        except OSError:
+            self._close(connection)
+            return False
+        if connection.left is not None:
+            connection.left -= len(data)
+            if not data or connection.left < 0:
+                self._close(connection)
+            return False
+        connection.wire.receive(data)
+        if connection.wire.ready:
+            return True
+        if data:
+            self._watch(connection)
+        else:
+            self._close(connection)
+        return False
 
-    async def _write(self) -> None:
-        """Hand what waits to the intake, again and again."""
-        while True:
-            await self._posted.wait()
-            batch, self._waiting = self._waiting[:_BATCH], self._waiting[_BATCH:]
-            if not self._waiting:
-                self._posted.clear()
+    def _watch(self, connection: _Connection) -> None:
+        """Wait for more. Most connections bring all with the first packet and never come here."""
+        if not connection.watched:
+            connection.watched = True
+            self._epoll.register(connection.socket, select.EPOLLIN)
+
+    def _answer(self, ready: list[_Connection]) -> None:
+        """Take all that these connections have posted, together, and answer it."""
+        requests = [(connection, request) for connection in ready for request in connection.wire.taken()]
+        posted = [request for _, request in requests if isinstance(request, Posted)]
+        outcomes = iter(self._take(posted))
+        answers: dict[_Connection, bytearray] = {}
+        stays: dict[_Connection, bool] = {}
+        for connection, request in requests:
+            self._count()
+            if isinstance(request, Posted):
+                outcome = next(outcomes)
+                code = 503 if outcome is None else _CODES.get(outcome, 204)
+                stay = request.stays and outcome in _WELCOME
+            else:
+                code, stay = request.code, False
+            if stays.get(connection, True):  # there is nothing to say after a "close"
+                answers.setdefault(connection, bytearray()).extend(answer(code, stay))
+                stays[connection] = stay
+        for connection, text in answers.items():
+            self._send(connection, bytes(text), stays[connection])
+
+    def _take(self, posted: list[Posted]) -> list[Outcome] | list[None]:
+        try:
+            return self._intake.take([(one.body, one.signature) for one in posted])
+        except Exception as error:
+            # A full disk, for one: the nodes keep them.
+            log.exception("spank events could not be kept", events=len(posted), error=str(error))
+            return [None] * len(posted)
+
+    def _send(self, connection: _Connection, text: bytes, stays: bool) -> None:
+        try:
+            sent = connection.socket.send(text, socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
+        except OSError:
+            sent = -1
+        if sent != len(text):  # it has left, or does not read
+            self._close(connection)
+        elif stays:
+            connection.deadline = time.monotonic() + REQUEST_SECONDS
+            self._connections.move_to_end(connection.socket.fileno())
+            self._watch(connection)
+        elif connection.wire.unread:
+            # A close with something unread would take the answer away again (RFC 9112, 9.6).
+            with contextlib.suppress(OSError):
+                connection.socket.shutdown(socket.SHUT_WR)
+            connection.left = _LINGER_BYTES
+            self._watch(connection)
+        else:
+            self._close(connection)
+
+    def _leave_the_slow(self) -> None:
+        """Who posts so slowly keeps its event."""
+        now = time.monotonic()
+        while self._connections:
+            oldest = next(iter(self._connections.values()))
+            if oldest.deadline > now:
+                return
+            self._close(oldest)
+
+    def _close(self, connection: _Connection) -> None:
+        self._connections.pop(connection.socket.fileno(), None)
+        connection.socket.close()  # epoll lets go of it by itself
+        self._of_address[connection.address] -= 1
+        if self._of_address[connection.address] <= 0:
+            del self._of_address[connection.address]
+
+    def _tidy(self) -> None:
+        while not self._stopping.wait(TIDY_SECONDS):
             try:
-                outcomes = self._intake.take([(body, signature) for body, signature, _ in batch])
-                codes = [_CODES.get(outcome, 204) for outcome in outcomes]
-            except Exception as error:
-                # A full disk, for one: the nodes keep them.
-                log.exception("spank events could not be kept", events=len(batch), error=str(error))
-                codes = [503] * len(batch)
-                await asyncio.sleep(0.1)
-            for (_, _, future), code in zip(batch, codes, strict=True):
-                if not future.done():  # its node has given up
-                    future.set_result(code)
-            await asyncio.sleep(0)  # the answers first
-
-    async def _tidy(self) -> None:
-        while True:
-            await asyncio.sleep(TIDY_SECONDS)
-            try:
-                await self._loop.run_in_executor(self._tidier, self._intake.tidy)
+                self._intake.tidy()
             except Exception:
                 log.exception("the store of spank events could not be tidied")

@@ -139,7 +139,7 @@ def test_what_each_is_answered(edge: Edge) -> None:
 @pytest.mark.parametrize(
     ("data", "codes"),
     [
-        (b"", {400}),
+        (b"", {0}),
         (b"\0\0\0\0", {400}),
         (b"\x16\x03\x01\x02\x00\x01", {400}),  # TLS
         (b"POST " + PATH.encode() + b" HTTP/1.1\r\nHost: x\r\n", {400}),
@@ -214,6 +214,75 @@ def test_connections_are_given_back(edge: Edge) -> None:
     while edge.listener._of_address:
         assert time.monotonic() < until
         time.sleep(0.01)
+
+
+def request(body: bytes, signature: str, *headers: str) -> bytes:
+    words = [
+        f"POST {PATH} HTTP/1.1",
+        "Host: x",
+        f"Content-Length: {len(body)}",
+        f"X-SRA-Signature: {signature}",
+    ]
+    return "\r\n".join([*words, *headers, "", ""]).encode() + body
+
+
+def answers(client: socket.socket, count: int) -> list[int]:
+    """The codes of so many answers; fewer when the connection ends before."""
+    text = b""
+    while text.count(b"\r\n\r\n") < count:
+        got = client.recv(4096)
+        if not got:
+            break
+        text += got
+    return [int(one.split(b" ")[1]) for one in text.split(b"\r\n\r\n")[:-1]]
+
+
+def test_several_over_one_connection(edge: Edge) -> None:
+    with contextlib.closing(edge.connect()) as client:
+        client.sendall(request(*posted(seq=1)))
+        assert answers(client, 1) == [204]
+        client.sendall(request(*posted(seq=2)) + request(*posted(seq=3)))
+        assert answers(client, 2) == [204, 204]
+        client.sendall(request(*posted(seq=4)) + request(*posted(seq=5), "Connection: close"))
+        assert answers(client, 3) == [204, 204]  # and that was all
+    assert len(edge.events.of_job(100)) == 5
+
+
+def test_who_is_not_welcome_may_not_stay(edge: Edge) -> None:
+    good, signature = posted()
+    for body, proof, code in (
+        (good, "sha256=00", 403),
+        (*posted(v=2), 400),
+        (*posted(cluster="other"), 204),
+        (*posted("test", job=None), 204),
+    ):
+        with contextlib.closing(edge.connect()) as client:
+            client.sendall(request(body, proof) + request(good, signature))
+            assert answers(client, 2)[:1] == [code]
+    assert len(edge.events.of_job(100)) <= 1
+
+
+def test_who_stays_without_a_word_is_left(edge: Edge, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "REQUEST_SECONDS", 0.3)
+    with contextlib.closing(edge.connect()) as client:
+        client.sendall(request(*posted()))
+        assert answers(client, 1) == [204]
+        assert client.recv(100) == b""
+
+
+def test_a_refusal_arrives_though_more_is_sent(edge: Edge) -> None:
+    for _ in range(20):
+        with contextlib.closing(edge.connect()) as client:
+            client.sendall(f"POST {PATH} HTTP/1.1\r\nContent-Length: 50000\r\n\r\n".encode())
+            client.sendall(b"x" * 50000)
+            assert answers(client, 1) == [413]
+
+
+def test_who_never_stops_sending_is_left(edge: Edge) -> None:
+    with contextlib.closing(edge.connect()) as client, pytest.raises(ConnectionError):  # noqa: PT012
+        client.sendall(b"GET / HTTP/1.1\r\n\r\n")
+        while True:
+            client.sendall(b"x" * 65536)
 
 
 @contextlib.contextmanager
