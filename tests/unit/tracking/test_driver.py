@@ -396,9 +396,17 @@ class TestDelete:
         seen = delete(world.deps, record, tell=told.append)
         assert world.slurm.signals == [(100, "TERM", True)]
         assert world.slurm.cancels == [100]
-        assert 20 <= world.clock.slept < 30
+        assert 30 <= world.clock.slept < 33
         assert seen.status.containers[0]["state"]["terminated"]["exitCode"] == 137
         assert told
+
+    def test_a_runner_that_tidies_up_slowly_has_the_last_word(self, world: World) -> None:
+        record = running(world, terminationGracePeriodSeconds=20)
+        world.slurm.on_signal = lambda *_: world.clock.after(28, lambda: end(world, record, 137))
+        seen = delete(world.deps, record)
+        assert world.slurm.cancels == []
+        assert 28 <= world.clock.slept < 29
+        assert seen.status.containers[0]["state"]["terminated"]["reason"] == "Error"
 
     def test_no_grace_no_term(self, world: World) -> None:
         delete(world.deps, running(world), grace_seconds=0)
