@@ -90,6 +90,15 @@ def test_a_pods_start_and_end_are_known_by_events_alone(sidecar: Sidecar, plugge
     assert container(document, "main")["exitCode"] == 3
 
 
+def without_samples(document: dict[str, Any]) -> dict[str, Any]:
+    """Without what the runner measures every few seconds."""
+    samples = ("cpuSeconds", "memoryMib", "memoryPeakMib")
+    containers = [
+        {key: value for key, value in one.items() if key not in samples} for one in document["containers"]
+    ]
+    return {**document, "containers": containers}
+
+
 def test_what_is_not_the_plugins_changes_nothing_but_a_counter(
     sidecar: Sidecar, lab: Lab, pod: Pods, key_file: Path, plugged: Cli
 ) -> None:
@@ -124,7 +133,7 @@ def test_what_is_not_the_plugins_changes_nothing_but_a_counter(
         "unknown_job": told["unknown_job"] + 1,
     }
     assert sidecar.status(made) == before
-    assert plugged.status(uid) == document
+    assert without_samples(plugged.status(uid)) == without_samples(document)
     # A true one is taken once; again and again it is the same.
     for _ in range(5):
         assert post(address, replayed, sign(key, replayed)) == 204
