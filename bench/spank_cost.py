@@ -146,8 +146,9 @@ def _costs(env: dict[str, str]) -> list[float]:
 
 def _forget(env: dict[str, str]) -> None:
     """The spool as it is on a node that never missed the sidecar: no event, no mark that it is down."""
-    for left in (Path(env["LAB_ROOT"]) / "var/spool/slurmrest-adapter").glob("*"):
-        left.unlink()
+    for left in (Path(env["LAB_ROOT"]) / "var/spool/slurmrest-adapter").iterdir():
+        if left.is_file():
+            left.unlink()
 
 
 def _spent(lines: Iterable[str]) -> list[float]:

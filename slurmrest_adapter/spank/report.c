@@ -1,6 +1,5 @@
 #include "report.h"
 #include "key.h"
-#include "transport.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -106,16 +105,42 @@ static int may_try(struct sra_report *report)
 	       !sra_spool_is_down(&report->spool, report->config.retry_s);
 }
 
-/* Posts the event; 1 if the sidecar has taken it or will never take it. */
-static int post(struct sra_report *report, const struct sra_event *event, const char *signature)
+/* Will the sidecar never have to be sent this again? It has taken it, or never will. */
+static int is_settled(int status)
+{
+	return (status >= 200 && status < 300) || (status >= 400 && status < 500 && status != 429);
+}
+
+/* Posts what waits; how many events the sidecar has taken or will never take, the oldest ones. */
+static unsigned post(struct sra_report *report)
 {
 	uint64_t limit = (uint64_t)report->config.timeout_ms * 1000, left = BUDGET_US - report->job.waited_us;
-	uint64_t began = sra_now_us(), took;
-	char why[SRA_WHY_MAX];
-	int status;
+	uint64_t began = sra_now_us(), end = began + (limit < left ? limit : left), now, took;
+	struct sra_post posts[SRA_POSTS_MAX];
+	unsigned settled = 0, answered, count = report->waits;
+	char why[SRA_WHY_MAX] = "";
+	int status = 0;
 
-	status = sra_post(&report->config.events, event->text, event->length, signature, limit < left ? limit : left,
-			  why);
+	for (unsigned i = 0; i < count; i++)
+		posts[i] = (struct sra_post){ .body = report->waiting[i].event.text,
+					      .length = report->waiting[i].event.length,
+					      .signature = report->waiting[i].signature };
+	/* Who closes behind the first answer is asked again for the others. */
+	while (settled < count && (now = sra_now_us()) < end) {
+		answered = settled + sra_exchange(&report->config.events, posts + settled, count - settled, end - now, why);
+		if (answered == settled) {
+			status = -1;
+			break;
+		}
+		while (settled < answered && is_settled(status = posts[settled].status)) {
+			if (status >= 400)
+				sra_error("the sidecar answers %d to event %u of %s: not sent again", status,
+					  report->waiting[settled].sequence, report->stream);
+			settled++;
+		}
+		if (settled < answered)
+			break;
+	}
 	took = sra_now_us() - began;
 	report->live_us += took;
 	if (took > FREE_US) {
@@ -126,58 +151,73 @@ static int post(struct sra_report *report, const struct sra_event *event, const 
 			report->unsaved_us = 0;
 		}
 	}
-	if (status >= 400 && status < 500 && status != 429)
-		sra_error("the sidecar answers %d to event %u of %s: not sent again", status, report->sequence,
-			  report->stream);
-	if (status >= 200 && status < 500 && status != 429 && !(status >= 300 && status < 400)) {
+	if (settled == count) {
 		sra_spool_mark_up(&report->spool);
-		return 1;
+		return settled;
 	}
-	if (status < 0)
-		sra_verbose("event %u is spooled: %s", report->sequence, why);
+	if (status < 0 || is_settled(status))
+		sra_verbose("event %u is spooled: %s", report->waiting[settled].sequence,
+			    why[0] ? why : "no answer in time");
 	else
-		sra_verbose("event %u is spooled: the sidecar answers %d", report->sequence, status);
+		sra_verbose("event %u is spooled: the sidecar answers %d", report->waiting[settled].sequence, status);
 	/* A refused connection costs nothing, so the next event finds out by itself whether the sidecar is back. */
 	if (status >= 0 || took > FREE_US) {
 		sra_spool_mark_down(&report->spool);
 		report->gave_up = report->spool.fd < 0;
 	}
-	return 0;
+	return settled;
 }
 
-void sra_report_send(struct sra_report *report, const char *name,
-		     void (*more)(struct sra_event *event, const void *what), const void *what)
+static void spool(struct sra_report *report, const struct sra_signed *kept)
 {
-	char signature[SRA_SIGNATURE_LEN + 1], why[SRA_WHY_MAX], file[64];
-	struct sra_event event;
-	struct timespec now;
+	char file[64], why[SRA_WHY_MAX];
 
-	clock_gettime(CLOCK_REALTIME, &now);
-	if (make_event(report, &event, name, (uint64_t)now.tv_sec * 1000000u + (uint64_t)now.tv_nsec / 1000u, more,
-		       what)) {
-		sra_error("the event %s does not fit and is lost", name);
-		report->lost++;
-		return;
-	}
-	if (sra_key_sign(report->config.key_file, event.text, event.length, signature, why)) {
-		sra_error("%s; the event %s is lost", why, name);
-		report->lost++;
-		return;
-	}
-	if (may_try(report) && post(report, &event, signature)) {
-		report->delivered++;
-		return;
-	}
-	snprintf(file, sizeof(file), "%020" PRIu64 "-%s-%06u.event",
-		 (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec, report->stream, report->sequence);
-	if (report->spool.fd >= 0 &&
-	    !sra_spool_put(&report->spool, file, signature, event.text, event.length, why)) {
+	snprintf(file, sizeof(file), "%020" PRIu64 "-%s-%06u.event", kept->time_us * 1000u, report->stream,
+		 kept->sequence);
+	if (report->spool.fd >= 0 && !sra_spool_put(&report->spool, file, kept->signature, kept->event.text,
+						    kept->event.length, why)) {
 		report->spooled++;
 		return;
 	}
 	report->lost++;
 	if (report->spool.fd >= 0)
+		sra_error("%s; event %u is lost", why, kept->sequence);
+}
+
+static void deliver(struct sra_report *report)
+{
+	unsigned settled = report->waits && may_try(report) ? post(report) : 0;
+
+	report->delivered += settled;
+	for (unsigned i = settled; i < report->waits; i++)
+		spool(report, &report->waiting[i]);
+	report->waits = 0;
+}
+
+void sra_report_send(struct sra_report *report, enum sra_when when, const char *name,
+		     void (*more)(struct sra_event *event, const void *what), const void *what)
+{
+	struct sra_signed *made;
+	char why[SRA_WHY_MAX];
+	struct timespec now;
+
+	if (report->waits == SRA_POSTS_MAX)
+		deliver(report);
+	made = &report->waiting[report->waits];
+	clock_gettime(CLOCK_REALTIME, &now);
+	made->time_us = (uint64_t)now.tv_sec * 1000000u + (uint64_t)now.tv_nsec / 1000u;
+	if (make_event(report, &made->event, name, made->time_us, more, what)) {
+		sra_error("the event %s does not fit and is lost", name);
+		report->lost++;
+	} else if (sra_key_sign(report->config.key_file, made->event.text, made->event.length, made->signature, why)) {
 		sra_error("%s; the event %s is lost", why, name);
+		report->lost++;
+	} else {
+		made->sequence = report->sequence;
+		report->waits++;
+	}
+	if (when == SRA_NOW)
+		deliver(report);
 }
 
 void sra_report_sum_up(const struct sra_report *report)

@@ -5,6 +5,19 @@
 #include "config.h"
 #include "event.h"
 #include "spool.h"
+#include "transport.h"
+
+/* When an event goes: at once, or together with this process's next one, which is known to follow soon. A
+ * connection and an answer for both are half the time. */
+enum sra_when { SRA_NOW, SRA_HELD };
+
+/* An event as it will be posted or spooled. */
+struct sra_signed {
+	struct sra_event event;
+	char signature[SRA_SIGNATURE_LEN + 1];
+	uint64_t time_us; /* since 1970 */
+	unsigned sequence;
+};
 
 struct sra_report {
 	struct sra_config config;
@@ -22,6 +35,8 @@ struct sra_report {
 	uint64_t live_us;  /* of it, for talking to the sidecar */
 	uint64_t unsaved_us; /* waited, and not yet told the job's other processes */
 	int told_spool, gave_up;
+	struct sra_signed waiting[SRA_POSTS_MAX]; /* oldest first */
+	unsigned waits;
 };
 
 /* Reads and checks the configuration. 0, or -1: then nothing is to be done, and the log says why if `loud`. */
@@ -32,7 +47,7 @@ void sra_report_enter(struct sra_report *report, uint64_t began);
 void sra_report_leave(struct sra_report *report);
 
 /* Reports `name`. `more` adds what belongs to this event alone; may be NULL. */
-void sra_report_send(struct sra_report *report, const char *name,
+void sra_report_send(struct sra_report *report, enum sra_when when, const char *name,
 		     void (*more)(struct sra_event *event, const void *what), const void *what);
 
 /* One line of the log, for those who look for it. */

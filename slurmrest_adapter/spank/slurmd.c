@@ -61,7 +61,7 @@ static void script(spank_t spank, int ac, char **av, const char *event, int ends
 	else if (!ends)
 		sra_job_forget(&report.spool, report.node, report.id);
 	if (sra_options_report(&said, report.config.report_all) && sra_options_wants(&said, ends))
-		sra_report_send(&report, event, NULL, NULL);
+		sra_report_send(&report, SRA_NOW, event, NULL, NULL);
 	if (ends)
 		sra_job_forget(&report.spool, report.node, report.id);
 	sra_report_leave(&report);

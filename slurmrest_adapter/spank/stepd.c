@@ -20,7 +20,8 @@
 static struct sra_report report;
 static struct sra_options said;
 static struct sra_usage usage;
-static int configured, active, started, has_usage;
+static int configured, active, started, has_usage, has_tasks;
+static uint32_t running; /* tasks on this node; 0 where Slurm does not say */
 
 void sra_stepd_init(spank_t spank, int ac, char **av)
 {
@@ -29,7 +30,8 @@ void sra_stepd_init(spank_t spank, int ac, char **av)
 	memset(&report, 0, sizeof(report));
 	memset(&said, 0, sizeof(said));
 	configured = !sra_report_configure(&report.config, ac, av, 0);
-	active = started = has_usage = 0;
+	active = started = has_usage = has_tasks = 0;
+	running = 0;
 	/* Offered in any case: Slurm complains about options that nobody knows. */
 	sra_options_register(spank, &said);
 	report.spent_us = sra_now_us() - began;
@@ -85,6 +87,10 @@ static int identify(spank_t spank)
 		report.array_job = array_job;
 		report.array_task = array_task;
 	}
+	/* Nothing of the user's is started in the external step, so nothing follows its beginning for long. */
+	has_tasks = step != STEP_EXTERN;
+	if (!has_tasks || spank_get_item(spank, S_JOB_LOCAL_TASK_COUNT, &running) != ESPANK_SUCCESS)
+		running = 0;
 	find_gpus(spank, step);
 	return 0;
 }
@@ -104,7 +110,7 @@ void sra_stepd_options_read(spank_t spank)
 	if (active) {
 		started = 1;
 		if (sra_options_wants(&said, 0))
-			sra_report_send(&report, "step_start", NULL, NULL);
+			sra_report_send(&report, has_tasks ? SRA_HELD : SRA_NOW, "step_start", NULL, NULL);
 	}
 	sra_report_leave(&report);
 }
@@ -128,7 +134,7 @@ void sra_stepd_task_started(spank_t spank)
 		has_usage = 1;
 	}
 	if (sra_options_wants(&said, 0) && spank_get_item(spank, S_TASK_GLOBAL_ID, &task) == ESPANK_SUCCESS)
-		sra_report_send(&report, "task_start", add_task, &task);
+		sra_report_send(&report, SRA_NOW, "task_start", add_task, &task);
 	sra_report_leave(&report);
 }
 
@@ -160,7 +166,10 @@ void sra_stepd_task_ended(spank_t spank)
 	sra_usage_read(&usage);
 	if (spank_get_item(spank, S_TASK_GLOBAL_ID, &ended.task) == ESPANK_SUCCESS &&
 	    spank_get_item(spank, S_TASK_EXIT_STATUS, &ended.status) == ESPANK_SUCCESS)
-		sra_report_send(&report, "task_exit", add_end, &ended);
+		/* Behind the last one comes the step's end. */
+		sra_report_send(&report, running == 1 ? SRA_HELD : SRA_NOW, "task_exit", add_end, &ended);
+	if (running)
+		running--;
 	sra_report_leave(&report);
 }
 
@@ -182,7 +191,7 @@ void sra_stepd_exit(void)
 		return;
 	sra_report_enter(&report, began);
 	sra_usage_read(&usage);
-	sra_report_send(&report, "step_end", add_usage, &usage);
+	sra_report_send(&report, SRA_NOW, "step_end", add_usage, &usage);
 	sra_report_leave(&report);
 	sra_report_sum_up(&report);
 	active = 0;

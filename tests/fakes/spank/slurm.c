@@ -7,7 +7,7 @@
  *   context slurmd|remote|local|allocator|job_script
  *   arg VALUE                  one argument of the line in plugstack.conf
  *   clear args                 none of them any more
- *   item NAME NUMBER           job uid step array_job array_task task status pid
+ *   item NAME NUMBER           job uid step array_job array_task tasks task status pid
  *   without NAME               that item cannot be had
  *   env NAME=VALUE             the job's environment, for spank_getenv
  *   process NAME=VALUE         this process' own
@@ -107,6 +107,7 @@ spank_err_t spank_get_item(spank_t spank, spank_item_t item, ...)
 	static const char *const NAME[] = {
 		[S_JOB_ID] = "job",	     [S_JOB_UID] = "uid",	   [S_JOB_STEPID] = "step",
 		[S_JOB_ARRAY_ID] = "array_job", [S_JOB_ARRAY_TASK_ID] = "array_task",
+		[S_JOB_LOCAL_TASK_COUNT] = "tasks",
 		[S_TASK_GLOBAL_ID] = "task", [S_TASK_EXIT_STATUS] = "status", [S_TASK_PID] = "pid",
 	};
 	const char *value = NULL;

@@ -54,8 +54,9 @@ class FakeSlurm:
             "clear args",
             *(f"arg {key}={quote(value, safe='')}" for key, value in arguments.items() if value is not None),
             "process SLURMD_NODENAME=n1",
-            *("item job 12", "item uid 2001", "item step 4294967291", "item task 0", "item status 0"),
-            *("item pid self", "env SLURM_JOB_GPUS=0,2", "process SLURM_JOB_GPUS=0,2"),
+            *("item job 12", "item uid 2001", "item step 4294967291"),
+            *("item tasks 1", "item task 0", "item status 0", "item pid self"),
+            *("env SLURM_JOB_GPUS=0,2", "process SLURM_JOB_GPUS=0,2"),
             *more,
         ]
 

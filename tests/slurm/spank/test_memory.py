@@ -161,6 +161,107 @@ class _misbehaving:
             client.close()
 
 
+TAKEN = b"HTTP/1.1 204 No Content\r\n\r\n"
+LAST = b"HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n"
+WORDY = b"HTTP/1.1 200 OK\r\ncontent-length:2\r\n\r\n{}"
+FULL = ANSWERS["later"]
+LONG = b"HTTP/1.1 200 OK\r\nContent-Length: 99999999999\r\n\r\n"
+NEVER = b"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    ("answers", "posted", "kept"),
+    [
+        # One connection for what is told together: a step's and its task's beginning, and both ends.
+        ([TAKEN + LAST] * 2, [2, 2], []),
+        ([WORDY + WORDY] * 2, [2, 2], []),
+        # Who closes behind the first answer is asked again for the second.
+        ([LAST, LAST] * 2, [2, 1, 2, 1], []),
+        ([WORDY, NEVER] * 2, [2, 1, 2, 1], []),
+        ([LAST, b""] * 2, [2, 1, 2, 1], ["task_start", "step_end"]),
+        ([TAKEN + FULL, TAKEN + LAST], [2], ["task_start", "task_exit", "step_end"]),
+        ([TAKEN + b"nonsense, and much of it", TAKEN, TAKEN + LAST], [2, 1, 2], []),
+        ([FULL + TAKEN], [2], ["step_start", "task_start", "task_exit", "step_end"]),
+        ([NEVER + TAKEN, TAKEN + NEVER], [2, 2], []),
+        # A length that cannot be: nothing behind it is read as an answer.
+        ([LONG + TAKEN, TAKEN, TAKEN + TAKEN], [2, 1, 2], []),
+        ([b"HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n" + TAKEN, TAKEN, TAKEN + TAKEN], [2, 1, 2], []),
+    ],
+)  # fmt: skip
+def test_two_events_over_one_connection(
+    fake: FakeSlurm, tmp_path: Path, answers: list[bytes], posted: list[int], kept: list[str]
+) -> None:
+    with _scripted(fake.arguments["events"].removeprefix("unix://"), answers) as seen:
+        clean(fake.stepd())
+    assert [len(each) for each in seen] == posted
+    assert [event["event"] for event in spooled(tmp_path)] == kept
+
+
+@pytest.mark.parametrize("answers", [[TAKEN + LAST] * 2, [LAST] * 4, [WORDY + FULL, LONG + TAKEN]])
+def test_two_events_over_one_connection_under_valgrind(checked: FakeSlurm, answers: list[bytes]) -> None:
+    with _scripted(checked.arguments["events"].removeprefix("unix://"), answers):
+        clean(checked.stepd())
+
+
+def test_events_that_are_told_together_come_in_their_order(fake: FakeSlurm, tmp_path: Path) -> None:
+    with _scripted(fake.arguments["events"].removeprefix("unix://"), [TAKEN + LAST] * 2) as seen:
+        clean(fake.stepd())
+    told = [json.loads(one.split(b"\r\n\r\n")[1]) for each in seen for one in each]
+    assert [event["event"] for event in told] == ["step_start", "task_start", "task_exit", "step_end"]
+    assert [event["seq"] for event in told] == [1, 2, 3, 4]
+    assert [b"Connection: close" in one for each in seen for one in each] == [False, True] * 2
+
+
+@pytest.mark.parametrize(
+    ("changes", "together"),
+    [
+        (["item tasks 2"], [["step_start", "task_start"], ["task_exit"], ["step_end"]]),
+        (["without tasks"], [["step_start", "task_start"], ["task_exit"], ["step_end"]]),
+        # Nothing follows for as long as the job runs.
+        (["item step 4294967292"], [["step_start"], ["task_start"], ["task_exit"], ["step_end"]]),
+    ],
+)
+def test_what_may_have_to_wait_for_long_is_told_at_once(
+    fake: FakeSlurm, changes: list[str], together: list[list[str]]
+) -> None:
+    with _scripted(fake.arguments["events"].removeprefix("unix://"), [TAKEN + LAST] * 4) as seen:
+        clean(fake.stepd(*changes))
+    found = [[json.loads(one.split(b"\r\n\r\n")[1])["event"] for one in each] for each in seen]
+    assert found == together
+
+
+class _scripted:
+    """Answers each connection's first packet with the next of the answers; what each brought, by requests."""
+
+    def __init__(self, path: str, answers: list[bytes]) -> None:
+        self._server = socket.socket(socket.AF_UNIX)
+        self._server.bind(path)
+        self._server.listen()
+        self._answers = answers
+        self._thread = threading.Thread(target=self._serve)
+        self.seen: list[list[bytes]] = []
+
+    def __enter__(self) -> list[list[bytes]]:
+        self._thread.start()
+        return self.seen
+
+    def __exit__(self, *exc: object) -> None:
+        self._server.shutdown(socket.SHUT_RDWR)  # wakes the thread
+        self._thread.join()
+        self._server.close()
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                client, _ = self._server.accept()
+            except OSError:
+                return
+            with client:
+                data = client.recv(65536)
+                self.seen.append([b"POST" + one for one in data.split(b"POST /")[1:]])
+                client.sendall(self._answers[len(self.seen) - 1])
+
+
 @pytest.mark.parametrize("status", [400, 403, 413])
 def test_what_the_sidecar_will_never_take_is_not_kept(
     fake: FakeSlurm, receiver: Receiver, tmp_path: Path, status: int
@@ -252,7 +353,7 @@ def test_hostile_options(fake: FakeSlurm, tmp_path: Path, value: str) -> None:
     assert all(len(line) < 300 for line in done.log)
 
 
-@pytest.mark.parametrize("gone", ["job", "uid", "step", "task", "status", "pid", "array_job"])
+@pytest.mark.parametrize("gone", ["job", "uid", "step", "tasks", "task", "status", "pid", "array_job"])
 def test_items_that_slurm_does_not_tell(fake: FakeSlurm, gone: str) -> None:
     clean(fake.stepd(f"without {gone}"))
     clean(fake.script("job_prolog", f"without {gone}"))
@@ -265,7 +366,7 @@ def test_a_full_spool_drops_the_oldest_and_says_so(checked: FakeSlurm, tmp_path:
     assert [event["event"] for event in kept][-4:] == ["step_start", "task_start", "task_exit", "step_end"]
     assert len(kept) == 5
     assert (tmp_path / "spool/dropped").read_text() == "7\n"
-    assert kept[-1]["dropped"] == 6  # what was dropped before it was made
+    assert kept[-1]["dropped"] == 5  # what was dropped before it was made, and task_exit waited for it
 
 
 @pytest.mark.parametrize("what", ["file", "open", "link", "no parent"])
