@@ -152,6 +152,32 @@ def test_what_is_not_the_plugins_changes_nothing_but_a_counter(
     )
 
 
+def test_events_of_a_sidecar_that_was_away_come_by_a_drain(
+    sidecar: Sidecar, plugged: Cli, pod: Pods, lab: Lab
+) -> None:
+    """None is missing, and each pod knows what its node saw."""
+    spool = Path(lab.env["LAB_ROOT"]) / "var/spool/slurmrest-adapter"
+    plugged("spank", "drain", str(spool))  # what an earlier test's end left
+    sidecar.end()
+    pods = [plugged.detach(pod(main="sleep 0.5")) for _ in range(6)]
+    ended = [plugged.until(one["uid"], lambda d: d["phase"] == "Succeeded") for one in pods]
+    assert [one["job"]["events"] for one in ended] == [None] * 6
+    deadline = time.monotonic() + 60
+    while len(list(spool.glob("*.event"))) < 6 * 6:
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+    sidecar.start()
+    before = counted(sidecar)
+    done = plugged("spank", "drain", str(spool), "--output", "json")
+    assert (done.code, done.json()["kept"]) == (0, 0), done.err
+    assert counted(sidecar) == {**before, "taken": before["taken"] + 36}
+    assert list(spool.glob("*.event")) == []
+    for one in pods:
+        job = plugged.status(one["uid"])["job"]
+        assert job["events"]["node"] == job["node"]
+        assert job["events"]["startedAt"] < job["events"]["endedAt"]
+
+
 def test_a_sites_own_check(sidecar: Sidecar, plugged: Cli, pod: Pods) -> None:
     made = with_uid(pod(main="true"))
     sidecar.create(made)

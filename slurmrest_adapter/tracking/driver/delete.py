@@ -19,8 +19,8 @@ from slurmrest_adapter.tracking.driver.adopt import find, looked_for_until, sett
 from slurmrest_adapter.tracking.driver.deps import Deps
 from slurmrest_adapter.tracking.driver.follow import Follower, Seen
 
-# After the grace period the runner kills, unmounts and writes its last status: seconds on a loaded node. A job
-# that has ended is not waited for.
+# After the grace period the runner kills, unmounts and writes its last status: seconds on a loaded
+# node. A job that has ended is not waited for.
 RUNNER_SECONDS = 10.0
 CANCEL_AGAIN_SECONDS = 10.0
 AFTER_CANCEL_SECONDS = 60.0
