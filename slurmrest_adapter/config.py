@@ -180,17 +180,6 @@ class Images(_Section):
     prefetch: Literal["job"] = "job"
 
 
-class PodRunner(_Section):
-    """The program that runs on the node."""
-
-    path: str | None = None
-    mode: Literal["auto", "sandbox", "plain"] = "auto"
-    python: str = Field(default="python3", pattern=r"^[A-Za-z0-9_./+-]+$")
-    backoff_base_s: float = Field(default=10, gt=0, le=3600)
-    log_max_size: Annotated[int, BeforeValidator(_bytes), Field(ge=64 * 2**10, le=2**40)] = 10 * 2**20
-    log_max_files: int = Field(default=5, ge=2, le=100)
-
-
 def _node_path(value: str) -> str:
     if not value.startswith("/") or posixpath.normpath(value) != value:
         raise ValueError("a path on the nodes is absolute and has no '..', '//' or '/' at its end")
@@ -198,6 +187,19 @@ def _node_path(value: str) -> str:
 
 
 NodePath = Annotated[str, AfterValidator(_node_path)]
+
+
+class PodRunner(_Section):
+    """The program that runs on the node."""
+
+    path: NodePath | None = None
+    mode: Literal["auto", "sandbox", "plain"] = "auto"
+    python: str = Field(default="python3", pattern=r"^[A-Za-z0-9_./+-]+$")
+    backoff_base_s: float = Field(default=10, gt=0, le=3600)
+    log_max_size: Annotated[int, BeforeValidator(_bytes), Field(ge=64 * 2**10, le=2**40)] = 10 * 2**20
+    log_max_files: int = Field(default=5, ge=2, le=100)
+
+
 Claim = Annotated[str, Field(pattern=r"^[a-z0-9.-]+/[a-z0-9.-]+$")]
 
 

@@ -41,6 +41,7 @@ def build(config: Path | None) -> Deps:
         cache=settings.images.cache,
         mode=settings.podrunner.mode,
         python=settings.podrunner.python,
+        runner=settings.podrunner.path,
     )
     return Deps(
         gateway=gateway_of(settings),

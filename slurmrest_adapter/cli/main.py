@@ -14,7 +14,7 @@ from slurmrest_adapter.cli.codes import INTERRUPTED, OURS
 
 # Each is the click command of the same name in the module of the same name below
 # slurmrest_adapter.cli, which is loaded when the command is called: `logs` needs no web server.
-COMMANDS = ("run", "status", "logs", "delete", "serve", "doctor", "spank")
+COMMANDS = ("run", "status", "logs", "delete", "serve", "doctor", "spank", "podrunner")
 
 
 class _Lazy(click.Group):

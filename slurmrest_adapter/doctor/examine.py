@@ -215,6 +215,7 @@ class Examination:
             question={
                 "registries": list(settings.images.insecure_registries),
                 "cache": settings.images.cache,
+                "runner": settings.podrunner.path,
             },
             timeout=self.timeout,
             say=self.say,
@@ -225,7 +226,7 @@ class Examination:
             self._add(*findings.of_job(job, self.timeout))
             gres = gres_of.get(getattr(job.found, "node", ""))
             runner = settings.podrunner
-            self._add(*nodes.of_node(job, on_nodes, runner.python, runner.mode, gres))
+            self._add(*nodes.of_node(job, on_nodes, runner.python, runner.mode, gres, runner.path))
         return made
 
 

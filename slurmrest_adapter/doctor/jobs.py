@@ -68,7 +68,7 @@ class Errand:
 
     Attributes:
         shared, on_nodes: the shared directory here and on the nodes.
-        question: what the nodes are asked: ``registries`` and ``cache``.
+        question: what the nodes are asked: ``registries``, ``cache`` and ``runner``.
         timeout: seconds from the first submit.
         say: progress, a line each.
     """

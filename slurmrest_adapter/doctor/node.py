@@ -6,6 +6,7 @@ is decided by `findings`.
 
 import contextlib
 import glob
+import hashlib
 import json
 import os
 import platform
@@ -54,6 +55,7 @@ def look(directory: str) -> Dict[str, Any]:
             "settings": _settings(),
             "registries": {name: _registry(name) for name in question.get("registries", [])},
             "cache": _cache(question.get("cache") or "/var/tmp"),
+            "runner": _runner(question.get("runner")),
         }
     finally:
         shutil.rmtree(place, ignore_errors=True)
@@ -163,6 +165,17 @@ def _cache(path: str) -> Dict[str, Any]:
     seen = os.statvfs(above)
     free = seen.f_bavail * seen.f_frsize // (1024 * 1024)
     return {"path": path, "writable": os.access(above, os.W_OK | os.X_OK), "free_mib": free}
+
+
+def _runner(path: Optional[str]) -> Optional[str]:
+    """The digest of an installed pod runner, or a blank and why it cannot be read; None if not asked."""
+    if path is None:
+        return None
+    try:
+        with open(path, "rb") as file:
+            return hashlib.sha256(file.read().replace(b"\n", b"")).hexdigest()
+    except OSError as error:
+        return " {}".format(error.strerror)
 
 
 def _call(argv: List[str]) -> Dict[str, Any]:

@@ -7,14 +7,18 @@ from slurmrest_adapter.doctor.cluster import SLURM_DEFAULT
 from slurmrest_adapter.doctor.jobs import NodeJob
 from slurmrest_adapter.doctor.told import Broken, Cache, Devices, Findings, NoPython, Python
 from slurmrest_adapter.doctor.verdict import Check, fail, ok, skip, warn
+from slurmrest_adapter.runtimes.script import digest
 
 SEEN, PYTHON, APPTAINER, NAMESPACES = "shared-dir-on-node", "python", "apptainer", "namespaces"
 SQUASHFUSE, FUSE, GPUS, CACHE = "squashfuse", "fuse", "gpu-devices", "image-cache"
+RUNNER = "pod-runner"
 ON_NODE = (SEEN, PYTHON, APPTAINER, NAMESPACES, SQUASHFUSE, FUSE, GPUS, CACHE)
 _LITTLE_MIB = 2048
 
 
-def of_node(job: NodeJob, on_nodes: str, python: str, mode: str, gres: str | None) -> list[Check]:
+def of_node(
+    job: NodeJob, on_nodes: str, python: str, mode: str, gres: str | None, runner: str | None = None
+) -> list[Check]:
     """What the node has; skips where it could not be looked at.
 
     Args:
@@ -22,6 +26,7 @@ def of_node(job: NodeJob, on_nodes: str, python: str, mode: str, gres: str | Non
         python: ``podrunner.python``.
         mode: ``podrunner.mode``.
         gres: the node's GRES as slurmctld has them; None when it is not known.
+        runner: ``podrunner.path``; without it nothing is said of an installed runner.
     """
     found = job.found
     subject = job.partition or SLURM_DEFAULT
@@ -42,6 +47,7 @@ def of_node(job: NodeJob, on_nodes: str, python: str, mode: str, gres: str | Non
         _fuse(found, subject),
         _gpus(found.devices, gres, subject),
         _cache(found.cache, subject),
+        *([_runner(found.runner or " not told", runner, subject)] if runner else []),
     ]
 
 
@@ -225,3 +231,12 @@ def _cache(found: Cache, subject: str) -> Check:
     if found.free_mib < _LITTLE_MIB:
         return warn(CACHE, seen, "make room, or set images.cache to a larger disk", subject)
     return ok(CACHE, seen, subject)
+
+
+def _runner(seen: str, path: str, subject: str) -> Check:
+    how = f"install it on all nodes: slurmrest-adapter podrunner > {path}"
+    if seen.startswith(" "):
+        return fail(RUNNER, f"{path} cannot be read:{seen}", how, subject)
+    if seen != digest():
+        return fail(RUNNER, f"{path} is another release's: no pod would start", how, subject)
+    return ok(RUNNER, f"{path} is this release's", subject)

@@ -80,6 +80,7 @@ class Findings(_Part):
     settings: dict[str, str] | None
     registries: dict[str, str]
     cache: Cache
+    runner: str | None = None
 
 
 class NoPython(_Part):

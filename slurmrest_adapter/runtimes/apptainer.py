@@ -20,12 +20,14 @@ class ApptainerRuntime:
         mode: ``sandbox`` gives the pod namespaces and a /dev of its own, ``plain`` does not,
             ``auto`` takes the first where the node has it.
         python: the interpreter on the nodes, a name or an absolute path.
+        runner: where the nodes have the pod runner; None when each job's script carries it.
     """
 
     insecure_registries: tuple[str, ...] = ()
     cache: str | None = None
     mode: Literal["auto", "sandbox", "plain"] = "auto"
     python: str = "python3"
+    runner: str | None = None
 
     @property
     def name(self) -> str:
@@ -42,5 +44,5 @@ class ApptainerRuntime:
         }
 
     def job_script(self) -> str:
-        """The constant batch script that carries the pod runner."""
-        return job_script(self.python)
+        """The constant batch script that carries or starts the pod runner."""
+        return job_script(self.python, self.runner)

@@ -1,7 +1,8 @@
 """Pack the pod runner into the batch script, the same bytes for every pod.
 
 The script holds nothing of a pod: `scontrol write batch_script` and slurmdbd (job_script) may show it.
-The sources travel compressed in a here-document, not in argv, which every user of the node can read;
+The sources travel compressed in a here-document, not in argv, which every user of the node can read; or
+they lie on the nodes already, where the site has put them (``podrunner.path``), and the script is short.
 `exec` makes the runner the batch process itself, which is whom Slurm signals and whose end is the
 job's. An importer of a few lines gives the modules back under their package's name.
 """
@@ -12,6 +13,7 @@ import ast
 import base64
 import bz2
 import functools
+import hashlib
 import io
 import json
 import shlex
@@ -39,6 +41,10 @@ def unpack():
         import base64, bz2, json
     except ImportError:
         sys.exit("the pod runner needs Python with its bz2 module, which %s lacks" % sys.executable)
+    if len(sys.argv) > 1:
+        import hashlib
+        if hashlib.sha256(packed).hexdigest() != sys.argv[1]:
+            sys.exit("podrunner.path: the pod runner there is of another release: install it anew")
     return json.loads(bz2.decompress(base64.b85decode(packed)).decode("ascii"))
 reader, writer = os.pipe()
 child = os.fork()
@@ -88,9 +94,14 @@ if ! command -v "$python" >/dev/null 2>&1; then
   echo "the pod runner needs Python 3.6 or newer, but this node has no "{python} >&2
   exit 125
 fi
-exec "$python" -I -S -c '{boot}' 9<<'PODRUNNER'
-{payload}
-PODRUNNER
+{check}exec "$python" -I -S -c '{boot}' {source}
+"""
+
+_INSTALLED = """\
+if ! [ -r {path} ]; then
+  echo "podrunner.path: the pod runner is not there on this node: "{path} >&2
+  exit 125
+fi
 """
 
 
@@ -199,14 +210,36 @@ def _replace(lines: list[str], first: Position, last: Position, instead: str) ->
 
 
 @functools.cache
-def job_script(python: str = "python3") -> str:
-    """The batch script; `python` is the site's interpreter on the nodes, a name or an absolute path.
+def packed() -> str:
+    """The runner as it travels and as a site installs it: lines of ASCII, without one at the end."""
+    data = bz2.compress(json.dumps(sources(), sort_keys=True).encode("ascii"), 9)
+    text = base64.b85encode(data).decode("ascii")
+    return "\n".join(text[start : start + 100] for start in range(0, len(text), 100))
 
-    Raises ConfigError if `python` is empty or holds a control character.
+
+@functools.cache
+def digest() -> str:
+    """SHA-256 of `packed` without its line ends, in hexadecimal digits: an installed runner's, too."""
+    return hashlib.sha256(packed().replace("\n", "").encode("ascii")).hexdigest()
+
+
+@functools.cache
+def job_script(python: str = "python3", path: str | None = None) -> str:
+    """The batch script.
+
+    Args:
+        python: the site's interpreter on the nodes, a name or an absolute path.
+        path: where the nodes have `packed`; None for a script that carries it.
+
+    Raises:
+        ConfigError: one of them is empty or holds a control character.
     """
-    if not python or not python.isprintable():
-        raise ConfigError("podrunner.python: must be a program's name or path")
-    packed = bz2.compress(json.dumps(sources(), sort_keys=True).encode("ascii"), 9)
-    text = base64.b85encode(packed).decode("ascii")
-    lines = "\n".join(text[start : start + 100] for start in range(0, len(text), 100))
-    return _SCRIPT.format(python=shlex.quote(python), boot=_BOOT, payload=lines)
+    for key, value in (("python", python), ("path", path)):
+        if value is not None and (not value or not value.isprintable()):
+            raise ConfigError(f"podrunner.{key}: must be a program's name or path")
+    if path is None:
+        check, source = "", f"9<<'PODRUNNER'\n{packed()}\nPODRUNNER"
+    else:
+        # Another release's would not understand this one's plans, or not carry out all of them.
+        check, source = _INSTALLED.format(path=shlex.quote(path)), f"{digest()} 9<{shlex.quote(path)}"
+    return _SCRIPT.format(python=shlex.quote(python), check=check, boot=_BOOT, source=source)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from slurmrest_adapter.sources import runnerstatus
-from slurmrest_adapter.sources.userfiles import Mark, UntrustedFile, read_changed
+from slurmrest_adapter.sources.userfiles import Mark, UntrustedFile, open_file, read_changed
 
-STATUS_FILE = "status.json"
+STATUS_FILE, LOG_FILE = "status.json", "runner.log"
+_TAIL, _MOST_WORDS = 4096, 300  # bytes, characters
 # A container's entry is about 500 bytes and its message is bounded by the runner.
 LIMIT = 4 * 1024 * 1024
 SCHEMAS = frozenset({1})
@@ -48,3 +50,21 @@ def read_newer(
     if status.get("uid") != uid:
         raise UntrustedFile(f"{STATUS_FILE}: speaks of another pod")
     return runnerstatus.checked(status), mark
+
+
+def last_words(root: Path, directory: str, owner: int | None) -> str:
+    """The last line of the runner's log, for a pod of which it wrote no status: why it could not start.
+
+    Empty where there is none; printable and bounded, since the job's user may write anything there.
+
+    Raises:
+        UntrustedFile: see `read_status`.
+    """
+    descriptor = open_file(root, (directory, LOG_FILE), owner)
+    if descriptor is None:
+        return ""
+    with os.fdopen(descriptor, "rb") as stream:
+        stream.seek(max(0, os.fstat(stream.fileno()).st_size - _TAIL))
+        lines = stream.read(_TAIL).decode("utf-8", "replace").split("\n")
+    said = next((line.strip() for line in reversed(lines) if line.strip()), "")
+    return "".join(c if c.isprintable() else "?" for c in said)[:_MOST_WORDS]

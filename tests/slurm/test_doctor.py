@@ -97,6 +97,24 @@ def test_it_says_what_plans_in_the_environment_mean(own: Cli) -> None:
     assert "plan.delivery: shared" in said["advice"]
 
 
+def test_an_installed_runner_is_looked_at(own: Cli, lab: Lab) -> None:
+    name = f"podrunner-{time.time_ns()}"
+    file = Path(lab.env["LAB_SHARED"]) / name
+    installed = own.configure(defaults={"partition": "gpu"}, podrunner={"path": f"/shared/{name}"})
+    assert verdict_of(installed) == "fail"
+    file.write_text(installed("podrunner").out)
+    file.chmod(0o644)
+    try:
+        assert verdict_of(installed) == "ok"
+    finally:
+        file.unlink()
+
+
+def verdict_of(installed: Cli) -> str:
+    told = doctor(installed).document["checks"]
+    return str(next(one["verdict"] for one in told if one["check"] == "pod-runner"))
+
+
 def test_people_get_a_table(cli: Cli) -> None:
     done = cli("doctor", "--no-jobs")
     assert done.code == 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -247,3 +248,28 @@ def test_the_plan_is_its_owners_alone(cli: Cli, pod: Pods, lab: Lab) -> None:
     listing = lab.exec("sh", "-c", "stat -c '%a %U %n' /shared/pods; ls -ln /shared/pods | tail -n 1")
     assert listing.startswith("711 root")
     assert lab.exec("ls", "/shared/pods", user="bob", code=2) == ""
+
+
+def test_the_runner_is_installed_on_the_nodes(cli: Cli, pod: Pods, lab: Lab) -> None:
+    name = f"podrunner-{time.time_ns()}"
+    file = Path(lab.env["LAB_SHARED"]) / name
+    installed = cli.configure(podrunner={"path": f"/shared/{name}"})
+    file.write_text(installed("podrunner").out)
+    file.chmod(0o644)
+    try:
+        done = installed.run(pod(main="echo up; exit 3"))
+        assert done.code == 3, done.err
+        document = done.json()
+        assert container(document, "main")["exitCode"] == 3
+        assert installed("logs", document["uid"]).out == "up\n"
+        script = lab.exec("scontrol", "write", "batch_script", str(document["job"]["id"]), "-")
+        assert len(script) < 4000
+        # Another release's, or none: no pod starts, and it says why.
+        file.write_text("another")
+        for word in ("install it anew", "is not there on this node"):
+            document = installed.run(pod(main="true")).json()
+            assert document["phase"] == "Failed"
+            assert word in document["message"], document
+            file.unlink(missing_ok=True)
+    finally:
+        file.unlink(missing_ok=True)

@@ -11,7 +11,7 @@ from slurmrest_adapter.domain import spank, usage
 from slurmrest_adapter.domain.errors import NotFound, SlurmError
 from slurmrest_adapter.domain.jobs import AccountingRecord, JobInfo, JobState
 from slurmrest_adapter.domain.states import Kind, Standing, classify
-from slurmrest_adapter.sources.runner import read_newer
+from slurmrest_adapter.sources.runner import last_words, read_newer
 from slurmrest_adapter.sources.userfiles import Mark, UntrustedFile
 from slurmrest_adapter.store.base import PodRecord, Stage
 from slurmrest_adapter.tracking.driver.adopt import adopt, elder
@@ -256,6 +256,8 @@ class Follower:
         """Write the usage once slurmdbd has the end; after a while, what was observed."""
         if self._ended_at is None:
             self._ended_at = self._deps.clock()
+            if not self._tracked.runner:
+                self._ask_the_log()
         found = self._account()
         job = self._tracked.job
         self.recall_events()
@@ -274,6 +276,17 @@ class Follower:
         )
         # The runner removes its plan; of a pod that never started, or whose runner was killed, we do.
         self._deps.delivery.discard(self._record.directory)
+
+    def _ask_the_log(self) -> None:
+        """The runner never told anything: what it said last, or the script before it, is the reason."""
+        record, job = self._record, self._tracked.job
+        try:
+            words = last_words(self._deps.shared_root, record.directory, record.spec.get("uid"))
+        except UntrustedFile:
+            return
+        if words:
+            run = {"restart": job.restart_count if job is not None else 0}
+            self._take(RunnerSeen({"job": run, "end": {"message": f"the pod runner said: {words}"}}))
 
     def _waited_enough(self, job: JobInfo) -> bool:
         """Has slurmdbd had its time? A command that looks only once goes by the job's own end."""

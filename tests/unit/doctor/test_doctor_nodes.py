@@ -14,6 +14,7 @@ from slurmrest_adapter.domain.errors import AdapterError, Rejected, Unavailable
 from slurmrest_adapter.domain.jobs import ExitCode, JobInfo, JobRef
 from slurmrest_adapter.domain.jobspec import JobSpec
 from slurmrest_adapter.identity.base import Owner
+from slurmrest_adapter.runtimes.script import digest
 
 
 def job(found: Any = None, code: int = 0, **values: Any) -> NodeJob:
@@ -99,6 +100,25 @@ def test_an_apptainer_that_runs_nothing(seen: dict[str, Any]) -> None:
     checks = of_node({**seen, "sandbox": NO_NAMESPACES, "plain": broken})
     assert changed(checks) == {"apptainer": "fail", "namespaces": "warn"}
     assert "no user namespaces" in checks["apptainer"].seen
+
+
+@pytest.mark.parametrize(
+    ("told", "verdict", "words"),
+    [
+        (digest(), "ok", "this release's"),
+        ("0" * 64, "fail", "another release's"),
+        (" No such file or directory", "fail", "cannot be read: No such file"),
+        (None, "fail", "cannot be read: not told"),
+    ],
+)
+def test_an_installed_runner(seen: dict[str, Any], told: str | None, verdict: str, words: str) -> None:
+    checks = nodes.of_node(
+        job({**seen, "runner": told}), "/shared/pods", "python3", "auto", "gpu:a100:4", "/opt/podrunner"
+    )
+    check = checks[-1]
+    assert (check.name, check.verdict.value) == ("pod-runner", verdict)
+    assert words in check.seen
+    assert verdict == "ok" or "slurmrest-adapter podrunner > /opt/podrunner" in check.advice
 
 
 def test_an_interpreter_elsewhere(seen: dict[str, Any]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import hashlib
 import json
 import os
 import re
@@ -35,7 +36,7 @@ def place(tmp_path: Path) -> Path:
     path = tmp_path / "pods" / "d"
     path.mkdir(parents=True)
     (path / node.QUESTION).write_text(
-        json.dumps({"nonce": "abc", "registries": ["127.0.0.1:1"], "cache": None})
+        json.dumps({"nonce": "abc", "registries": ["127.0.0.1:1"], "cache": None, "runner": __file__})
     )
     return path
 
@@ -54,6 +55,8 @@ def test_it_tells_what_this_machine_has(place: Path) -> None:
     assert found.directory.me == os.getuid()
     assert "refused" in found.registries["127.0.0.1:1"]
     assert found.cache.path == "/var/tmp"
+    content = Path(__file__).read_bytes().replace(b"\n", b"")
+    assert found.runner == hashlib.sha256(content).hexdigest()
     assert (place / node.FINDINGS).stat().st_mode & 0o777 == 0o600
     assert {path.name for path in place.iterdir()} == {node.QUESTION, node.FINDINGS}
 

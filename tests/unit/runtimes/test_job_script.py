@@ -7,14 +7,17 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from slurmrest_adapter.cli.main import cli
 from slurmrest_adapter.domain.errors import ConfigError
 from slurmrest_adapter.runtimes.apptainer import ApptainerRuntime
 from slurmrest_adapter.runtimes.base import Runtime
-from slurmrest_adapter.runtimes.script import LIMIT, job_script
+from slurmrest_adapter.runtimes.script import LIMIT, job_script, packed
 
 
 def run(script: str, pod: Path, path: str, **environ: str) -> subprocess.CompletedProcess[str]:
@@ -123,6 +126,54 @@ def test_tracebacks_show_the_packed_source(pod: Path) -> None:
     assert done.returncode == 125
     assert "podrunner/status.py" in log
     assert "with open(path) as stream:" in log
+
+
+class TestInstalled:
+    @pytest.fixture
+    def runner(self, tmp_path: Path) -> Path:
+        """Where a site has put it; its name is no shell text."""
+        path = tmp_path / "pod $(touch no) runner"
+        path.write_text(packed() + "\n")
+        return path
+
+    def test_the_script_is_short_and_starts_what_is_there(self, pod: Path, runner: Path) -> None:
+        script = job_script(sys.executable, str(runner))
+        assert len(script) < 4000
+        done = run(script, pod, os.defpath)
+        assert (pod / "runner.log").read_text() == "plan: plan.json: No such file or directory\n"
+        assert done.returncode == 125
+        assert (pod / "status.json").exists()
+
+    def test_it_is_not_there(self, pod: Path, runner: Path) -> None:
+        runner.unlink()
+        done = run(job_script(sys.executable, str(runner)), pod, os.defpath)
+        assert done.returncode == 125
+        assert (pod / "runner.log").read_text() == (
+            f"podrunner.path: the pod runner is not there on this node: {runner}\n"
+        )
+
+    @pytest.mark.parametrize("change", [lambda text: text[:-1], lambda text: "x" + text[1:], lambda _: ""])
+    def test_it_is_another_releases(self, pod: Path, runner: Path, change: Callable[[str], str]) -> None:
+        runner.write_text(change(packed()))
+        done = run(job_script(sys.executable, str(runner)), pod, os.defpath)
+        assert done.returncode == 1
+        assert (pod / "runner.log").read_text() == (
+            "podrunner.path: the pod runner there is of another release: install it anew\n"
+        )
+
+    def test_the_command_prints_it(self) -> None:
+        done = CliRunner().invoke(cli, ["podrunner"])
+        assert (done.exit_code, done.stdout) == (0, packed() + "\n")
+        assert job_script().count(packed()) == 1
+
+    def test_the_runtime(self, runner: Path) -> None:
+        runtime = ApptainerRuntime(runner=str(runner))
+        assert runtime.job_script() == job_script("python3", str(runner))
+
+    @pytest.mark.parametrize("path", ["", "/a\nb"])
+    def test_a_wrong_path(self, path: str) -> None:
+        with pytest.raises(ConfigError, match=r"podrunner\.path"):
+            job_script("python3", path)
 
 
 @pytest.mark.parametrize("python", ["", "python3\nrm -rf /", "a\0b"])

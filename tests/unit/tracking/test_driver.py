@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -249,6 +250,37 @@ class TestFollow:
         assert len([line for line in world.deps.store.story(UID) if "not be asked" in line.text]) == 1
         world.slurm.down = False
         assert "could not be asked" not in follower.look().status.message
+
+    @pytest.mark.parametrize(
+        ("log", "said"),
+        [
+            (b"first\nthe pod runner needs Python 3.6 or newer, but this node has no python3\n\n", "python3"),
+            (b"no end", "no end"),
+            (b"x" * 10000 + b"\n" + b"\xff\x1b[2J\x07", "\ufffd?[2J?"),
+            (b"", ""),
+        ],
+    )
+    def test_a_runner_that_told_nothing_has_a_log(self, world: World, log: bytes, said: str) -> None:
+        record = running(world)
+        path = world.shared / record.directory / "runner.log"
+        path.write_bytes(log)
+        if os.geteuid() == 0:
+            os.chown(path, world.uid, world.uid)
+        world.slurm.end(100, "FAILED", 125)
+        message = follow(world).look().status.message
+        assert "no record was found of container main" in message
+        assert ("the pod runner said: " in message) is bool(said)
+        assert message.endswith(said)
+        assert len(message) < 600
+        assert follow(world).look().status.message == message  # from the store
+
+    def test_a_log_that_is_another_file_is_not_read(self, world: World, tmp_path: Path) -> None:
+        record = running(world)
+        secret = tmp_path / "secret"
+        secret.write_text("a secret")
+        (world.shared / record.directory / "runner.log").symlink_to(secret)
+        world.slurm.end(100, "FAILED", 125)
+        assert "secret" not in follow(world).look().status.message
 
     def test_slurmdbd_down_gives_what_was_observed(self, world: World) -> None:
         record = running(world)
