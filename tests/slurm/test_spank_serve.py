@@ -27,7 +27,7 @@ Pods = Callable[..., dict[str, Any]]
 LAB = ("--name", "spank-serve", "--profile", "spank", "--port-base", "9400")
 # Far longer than any test: what is known before was known by an event.
 POLL = 300
-OPTIONS = " timeout_ms=150 retry_s=1"
+OPTIONS = ("timeout_ms=150", "retry_s=1")
 
 
 @pytest.fixture(scope="session")
@@ -37,8 +37,10 @@ def lab() -> Lab:
     printed = subprocess.run([SLURM_LAB, "env", *LAB], check=True, capture_output=True, text=True).stdout
     made = Lab(dict(word.split("=", 1) for word in shlex.split(printed)))
     plugstack = Path(made.env["LAB_ROOT"]) / "etc/slurm/plugstack.conf"
-    if OPTIONS not in (line := plugstack.read_text().rstrip()):
-        plugstack.write_text(line + OPTIONS + "\n")
+    others = [
+        word for word in plugstack.read_text().split() if not word.startswith(("timeout_ms=", "retry_s="))
+    ]
+    plugstack.write_text(" ".join([*others, *OPTIONS]) + "\n")
     return made
 
 
