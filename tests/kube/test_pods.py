@@ -57,13 +57,14 @@ def test_the_node_offers_what_slurm_has(cluster: Cluster) -> None:
 def test_a_gpu_pod_runs_and_succeeds(cluster: Cluster, pod: Pods) -> None:
     made = pod(
         gpus=1,
-        left="echo gpu $CUDA_VISIBLE_DEVICES; sleep 2",
-        right="echo gpu $CUDA_VISIBLE_DEVICES; sleep 2",
+        left="echo gpu $CUDA_VISIBLE_DEVICES; sleep 8",
+        right="echo gpu $CUDA_VISIBLE_DEVICES; sleep 8",
     )
     cluster.apply(made)
     name = name_of(made)
     cluster.until(name, running("left"))
-    queue = cluster.slurm.exec("squeue", "-h", "-o", "%j %u %b")
+    # Of all states: the job may be over by the time its pod is seen running.
+    queue = cluster.slurm.exec("squeue", "-h", "-t", "all", "-o", "%j %u %b")
     assert re.search(rf"^{name}-[0-9a-f]{{12}} alice gres/gpu:2$", queue, re.MULTILINE), queue
     done = cluster.until(name, phase("Succeeded"))
     assert state(done, "left")["terminated"]["reason"] == "Completed"
@@ -166,12 +167,12 @@ def test_init_container(cluster: Cluster, pod: Pods) -> None:
 
 
 def test_logs_follow(cluster: Cluster, pod: Pods) -> None:
-    made = pod(main="for i in 1 2 3; do echo line $i; sleep 1; done")
+    made = pod(main="for i in 1 2 3 4 5 6 7 8; do echo line $i; sleep 1; done")
     cluster.apply(made)
     cluster.until(name_of(made), running("main"))
     followed = cluster.kubectl("logs", "-f", "-n", "physics", name_of(made))
-    assert followed == "line 1\nline 2\nline 3\n"
-    assert cluster.kubectl("logs", "--tail=1", "-n", "physics", name_of(made)) == "line 3\n"
+    assert followed == "".join(f"line {number}\n" for number in range(1, 9))
+    assert cluster.kubectl("logs", "--tail=1", "-n", "physics", name_of(made)) == "line 8\n"
 
 
 def test_delete_pending_running_and_finished(cluster: Cluster, pod: Pods) -> None:
