@@ -114,7 +114,8 @@ class Site:
 
     def received(self) -> list[dict[str, Any]]:
         """All requests so far, to the shared receiver."""
-        return [json.loads(line) for line in self.records.read_text().splitlines()]
+        # What stands behind the last line's end is being written.
+        return [json.loads(line) for line in self.records.read_text().split("\n")[:-1]]
 
     def events(self, job: int) -> list[Event]:
         """The signed events of a job, or of an array's tasks, by their time."""
