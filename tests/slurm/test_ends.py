@@ -373,7 +373,10 @@ while ended:
             except OSError:
                 pass
         if texts and texts[0].startswith(step) or any(word in text for word in words for text in texts):
-            os.kill(int(pid), signal.SIGKILL)
+            try:
+                os.kill(int(pid), signal.SIGKILL)
+            except ProcessLookupError:
+                continue
             ended = True
 """
 
