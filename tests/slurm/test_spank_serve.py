@@ -165,7 +165,7 @@ def test_events_of_a_sidecar_that_was_away_come_by_a_drain(
     ended = [plugged.until(one["uid"], lambda d: d["phase"] == "Succeeded") for one in pods]
     assert [one["job"]["events"] for one in ended] == [None] * 6
     deadline = time.monotonic() + 60
-    while len(list(spool.glob("*.event"))) < 6 * 6:
+    while len(list(spool.glob("[!.]*.event"))) < 6 * 6:
         assert time.monotonic() < deadline
         time.sleep(0.2)
     sidecar.start()
@@ -173,7 +173,7 @@ def test_events_of_a_sidecar_that_was_away_come_by_a_drain(
     done = plugged("spank", "drain", str(spool), "--output", "json")
     assert (done.code, done.json()["kept"]) == (0, 0), done.err
     assert counted(sidecar) == {**before, "taken": before["taken"] + 36}
-    assert list(spool.glob("*.event")) == []
+    assert list(spool.glob("[!.]*.event")) == []
     for one in pods:
         job = plugged.status(one["uid"])["job"]
         assert job["events"]["node"] == job["node"]

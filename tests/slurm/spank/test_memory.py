@@ -76,7 +76,7 @@ def clean(done: Done) -> None:
 def spooled(tmp_path: Path) -> list[dict[str, object]]:
     """The events in the spool, each with a true signature."""
     found = []
-    for path in sorted((tmp_path / "spool").glob("*.event")):
+    for path in sorted((tmp_path / "spool").glob("[!.]*.event")):
         signature, body = path.read_bytes().split(b"\n", 1)
         assert signature.decode() == "sha256=" + hmac.new(KEY, body, hashlib.sha256).hexdigest()
         event = json.loads(body)
