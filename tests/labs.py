@@ -48,6 +48,13 @@ class Lab:
         """Stop or start one of its daemons."""
         subprocess.run([SLURM_LAB, action, *self._name, name], check=True, capture_output=True)
 
+    def token(self, user: str) -> str:
+        """A token for slurmrestd."""
+        done = subprocess.run(
+            [SLURM_LAB, "token", *self._name, user], check=True, capture_output=True, text=True
+        )
+        return done.stdout.strip()
+
     def config(self) -> dict[str, Any]:
         """The configuration that the lab wrote."""
         loaded: dict[str, Any] = yaml.safe_load(Path(self.env["SLURMREST_CONFIG"]).read_text())
@@ -139,9 +146,10 @@ class Cli:
 
 
 def slurm_lab() -> Lab:
-    """The default Slurm lab, up."""
-    subprocess.run([SLURM_LAB, "up"], check=True, capture_output=True)
-    printed = subprocess.run([SLURM_LAB, "env"], check=True, capture_output=True, text=True).stdout
+    """The Slurm lab that most tests use, up: our own site on the release in LAB_SLURM, or on 24.11."""
+    which = ("--version", os.environ.get("LAB_SLURM", "24.11"))
+    subprocess.run([SLURM_LAB, "up", *which], check=True, capture_output=True)
+    printed = subprocess.run([SLURM_LAB, "env", *which], check=True, capture_output=True, text=True).stdout
     return Lab(dict(word.split("=", 1) for word in shlex.split(printed)))
 
 

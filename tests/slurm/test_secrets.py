@@ -10,7 +10,6 @@ import contextlib
 import json
 import re
 import secrets
-import subprocess
 import sys
 import threading
 import uuid
@@ -21,7 +20,7 @@ from typing import Any
 
 import pytest
 
-from tests.slurm.conftest import SLURM_LAB, Cli, Lab
+from tests.slurm.conftest import Cli, Lab
 from tests.slurm.test_serve import Sidecar
 
 pytestmark = pytest.mark.slurm
@@ -97,11 +96,11 @@ def markers() -> Markers:
 @pytest.fixture
 def noisy(cli: Cli, lab: Lab, tmp_path: Path, markers: Markers) -> Cli:
     """The command line at its noisiest, with a token that is known, so that it can be searched for."""
-    token = subprocess.run([SLURM_LAB, "token", "alice"], check=True, capture_output=True, text=True)
-    markers.by_name["token"] = token.stdout.strip().rpartition(".")[2]  # the signature is the secret part
+    token = lab.token("alice")
+    markers.by_name["token"] = token.rpartition(".")[2]  # the signature is the secret part
     path = tmp_path / "token"
     path.touch(mode=0o600)
-    path.write_text(token.stdout)
+    path.write_text(token)
     only_alice = [entry for entry in lab.config()["identity"]["map"] if entry["user"] == "alice"]
     slurm = {"token": {"source": "file", "file": str(path)}, "service_user": None}
     made = cli.configure(slurm=slurm, identity={"map": only_alice})
