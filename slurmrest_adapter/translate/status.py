@@ -300,7 +300,8 @@ def _message(facts: Facts, ending: Ending, phase: str, records: Mapping[str, Map
         parts.append("the job is being submitted")
     elif facts.standing.ended:
         parts.append(
-            f"Slurm job {job.job_id} {ending.words}{_by_whom(facts)}: {_end_words(job, facts.standing)}"
+            f"Slurm job {job.job_id} {ending.words}{_which_node(facts)}{_by_whom(facts)}: "
+            f"{_end_words(job, facts.standing)}"
         )
         lost = [c["name"] for c in facts.containers if c["name"] not in records]
         if facts.standing.outcome in ("COMPLETED", "FAILED") and lost:
@@ -321,6 +322,12 @@ def _message(facts: Facts, ending: Ending, phase: str, records: Mapping[str, Map
     if facts.unreachable:
         parts.append(f"Slurm could not be asked just now: {facts.unreachable}")
     return "; ".join([*parts, *facts.notes])
+
+
+def _which_node(facts: Facts) -> str:
+    """An admin has to look at that one."""
+    nodes = facts.job.nodes if facts.job is not None else ""
+    return f" {nodes}" if nodes and facts.standing.outcome in ("NODE_FAIL", "BOOT_FAIL") else ""
 
 
 def _by_whom(facts: Facts) -> str:

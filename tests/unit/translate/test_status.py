@@ -45,8 +45,8 @@ def status(
 ) -> PodStatus:
     words = states.split() if isinstance(states, str) else states
     info = JobInfo(
-        77, tuple(words), reason=reason, exit_code=exit_code or ExitCode(0), nodes="n1", start_time=1000,
-        end_time=1060, **(job or {}),
+        77, tuple(words), reason=reason, exit_code=exit_code or ExitCode(0), start_time=1000, end_time=1060,
+        **{"nodes": "n1", **(job or {})},
     )  # fmt: skip
     runner: dict[str, Any] = (
         {} if records is None else {"containers": records, "end": end, "job": {"gpus": []}}
@@ -118,6 +118,14 @@ def test_without_a_record_the_jobs_end_decides(word: str, pod_reason: str, conta
         assert found.exit_code == 137
         assert "before the container's own end was recorded" in terminated(found)["message"]
     assert terminated(status(word, [record(state="running")]))["startedAt"] == rfc3339(1000)
+
+
+@pytest.mark.parametrize("nodes", ["c7", ""])
+def test_a_node_that_failed_is_named(nodes: str) -> None:
+    for word, words in (("NODE_FAIL", "lost its node"), ("BOOT_FAIL", "could not boot its node")):
+        found = status(word, None, job={"nodes": nodes})
+        assert f"Slurm job 77 {words}{nodes and ' ' + nodes}: state {word}" in found.message
+    assert "c7" not in status("CANCELLED", None, job={"nodes": nodes}).message
 
 
 @pytest.mark.parametrize("word", ["TIMEOUT", "CANCELLED", "NODE_FAIL", "PREEMPTED", "BOOT_FAIL"])
