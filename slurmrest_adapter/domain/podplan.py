@@ -45,6 +45,8 @@ class VolumePlan:
         host_path: a file or directory of the node itself, absolute; None for all others.
         host_type: what must be there, by the kubelet's words (``Directory``, ``FileOrCreate``…);
             "" is whatever there is.
+        host_within: the directories of the node that it must lie in once every link is followed; None
+            is anywhere.
         medium: of an empty directory: "" is the node's disk, "Memory" is memory.
         size_bytes: of an empty directory; None is without a limit of its own.
     """
@@ -55,6 +57,7 @@ class VolumePlan:
     size_bytes: int | None = None
     host_path: str | None = None
     host_type: str = ""
+    host_within: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)

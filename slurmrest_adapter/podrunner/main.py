@@ -86,6 +86,7 @@ def _run(pod_plan: plan.Plan, record: status.Status, pod: str, deadline: Optiona
         return supervisor.run(left)
 
     try:
+        local.tidy()
         local.disk()
         return _surround(pod_plan, record, pod, allotment, body, relay)
     except volumes.VolumeError as error:

@@ -33,7 +33,8 @@ class File(NamedTuple):
 class Volume(NamedTuple):
     """A volume; `files` is None for an empty directory, of at most `size` bytes if not None.
 
-    `host_path`: it is this file or directory of the node, which must be what `host_type` says.
+    `host_path`: it is this file or directory of the node, which must be what `host_type` says and lie
+    in one of `host_within`, wherever links lead; None allows every place.
     """
 
     name: str
@@ -42,6 +43,7 @@ class Volume(NamedTuple):
     size: Optional[int]
     host_path: Optional[str] = None
     host_type: str = ""
+    host_within: Optional[List[str]] = None
 
 
 class Mount(NamedTuple):
@@ -306,7 +308,12 @@ def _volume(item: Any, where: str) -> Volume:
         raise PlanError(where + ".host_path: must be null or an absolute path")
     if kind not in HOST_TYPES:
         raise PlanError(where + ".host_type: must be one of " + ", ".join(HOST_TYPES))
-    return Volume(name, files, item.get("medium") == "Memory", size, host, kind)
+    within = item.get("host_within")
+    if within is not None:
+        within = _list(within, where + ".host_within")
+        if not all(isinstance(path, str) and path.startswith("/") and "\0" not in path for path in within):
+            raise PlanError(where + ".host_within: must be null or absolute paths")
+    return Volume(name, files, item.get("medium") == "Memory", size, host, kind, within)
 
 
 def _file(item: Any, where: str) -> File:

@@ -8,13 +8,14 @@ what a killed runner left there is removed by the same user's next one on the no
 import fcntl
 import os
 import stat
-from typing import Dict, Iterable, List, Mapping, NamedTuple, Optional, Tuple
+from typing import Dict, Iterable, List, Mapping, NamedTuple, Optional
 
 from . import process, syscalls
 from .light import suppress
 from .plan import ContainerPlan, Mount, Plan, Volume
 
 LOCAL_BASE = "/var/tmp"
+_PODS = "pods"
 _SHARED_MEMORY = "/dev/shm"
 _FILES, _MEMORY = "files", "memory"
 _PAGE = 4096
@@ -50,29 +51,18 @@ class Scratch:
     """
 
     def __init__(self, base: str) -> None:
-        # A base that several nodes see has their directories too, and their locks may not reach here.
-        node = os.environ.get("SLURMD_NODENAME") or os.uname().nodename
-        left: List[Tuple[str, int]] = []
         try:
-            home = os.path.join(own_directory(base), "pods")
+            home = os.path.join(own_directory(base), _PODS)
             os.makedirs(home, mode=0o700, exist_ok=True)
-            lock = os.open(home, os.O_RDONLY | os.O_DIRECTORY)
+            lock = _locked(home)  # nobody may look between our mkdir and our lock
             try:
-                fcntl.flock(lock, fcntl.LOCK_EX)  # nobody may look between our mkdir and our lock
-                for name in os.listdir(home):
-                    if name.rpartition("-")[0] == node:
-                        left += _abandoned(os.path.join(home, name))
-                self.path = os.path.join(home, "{}-{}".format(node, os.urandom(8).hex()))
+                self.path = os.path.join(home, "{}-{}".format(_node(), os.urandom(8).hex()))
                 os.mkdir(self.path, 0o700)
-                self._lock = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
-                fcntl.flock(self._lock, fcntl.LOCK_EX)
+                self._lock = _locked(self.path)
             finally:
                 os.close(lock)
         except OSError as error:
             raise VolumeError("{}: {}".format(base, error.strerror))
-        for path, descriptor in left:
-            remove(path)
-            os.close(descriptor)
 
     def remove(self) -> None:
         """Remove it with all that is in it."""
@@ -93,6 +83,13 @@ class Local:
         self._base = disk_base(environ)
         self._disk: Optional[Scratch] = None
         self._memory: Optional[Scratch] = None
+
+    def tidy(self) -> None:
+        """Remove what the user's killed runners left on this node, on disk and memory."""
+        for base in (self._base, _SHARED_MEMORY):
+            if os.path.isdir(os.path.join(_own_path(base), _PODS)):
+                with suppress(OSError, VolumeError):  # what is wrong there, who needs it will be told
+                    _tidy(os.path.join(own_directory(base), _PODS))
 
     def disk(self) -> Optional[str]:
         """A directory on the node's disk, None if nothing needs one; raises VolumeError."""
@@ -128,7 +125,7 @@ def disk_base(environ: Mapping[str, str]) -> str:
 
 
 def make(plan: Plan, sandbox: Optional[str], local: Local) -> Dict[str, str]:
-    """Make the pod's volumes and answer their directories by name; raises OSError, VolumeError.
+    """Make the pod's volumes and answer their paths by name, without links; raises OSError, VolumeError.
 
     `sandbox` is the directory of the pod's namespaces, None without them.
     """
@@ -139,7 +136,7 @@ def make(plan: Plan, sandbox: Optional[str], local: Local) -> Dict[str, str]:
             made[volume.name] = _fill(os.path.join(files, volume.name), volume)
             continue
         if volume.host_path is not None:
-            made[volume.name] = _of_node(volume.name, volume.host_path, volume.host_type, sandbox is None)
+            made[volume.name] = _of_node(volume, volume.host_path, sandbox is None)
             continue
         if not volume.memory:
             base = local.disk() or ""
@@ -155,7 +152,7 @@ def make(plan: Plan, sandbox: Optional[str], local: Local) -> Dict[str, str]:
             syscalls.mount("tmpfs", path, "tmpfs", syscalls.MS_NOSUID | syscalls.MS_NODEV, "mode=777" + size)
         os.chmod(path, _OPEN)
         made[volume.name] = path
-    return made
+    return {name: os.path.realpath(path) for name, path in made.items()}
 
 
 def _home(plan: Plan, sandbox: Optional[str], local: Local) -> str:
@@ -187,8 +184,14 @@ def _fill(directory: str, volume: Volume) -> str:
     return directory
 
 
-def _of_node(name: str, path: str, kind: str, plain: bool) -> str:
+def _of_node(volume: Volume, given: str, plain: bool) -> str:
     """A file or directory of the node, made where its type says so; "" makes a directory, as containerd."""
+    name, kind, path = volume.name, volume.host_type, os.path.realpath(given)
+    if volume.host_within is not None:
+        allowed = [os.path.join(os.path.realpath(each), "") for each in volume.host_within]
+        if not os.path.join(path, "").startswith(tuple(allowed)):
+            words = "volume {!r}: {!r} leads to {!r}, which the site does not allow (policy.host_paths)"
+            raise VolumeError(words.format(name, given, path))
     try:
         if not os.path.lexists(path):
             if kind in ("", "DirectoryOrCreate"):
@@ -199,13 +202,13 @@ def _of_node(name: str, path: str, kind: str, plain: bool) -> str:
                 os.chmod(path, 0o644)
         mode = os.stat(path).st_mode
     except OSError as error:
-        raise VolumeError("volume {!r}: {!r}: {}".format(name, path, error.strerror))
+        raise VolumeError("volume {!r}: {!r}: {}".format(name, given, error.strerror))
     fits = _FITS.get(kind[: -len("OrCreate")] if kind.endswith("OrCreate") else kind)
     if fits is not None and not fits(mode):
-        raise VolumeError("volume {!r}: {!r} is no {}".format(name, path, kind))
+        raise VolumeError("volume {!r}: {!r} is no {}".format(name, given, kind))
     if plain and (stat.S_ISCHR(mode) or stat.S_ISBLK(mode)):
         words = "volume {!r}: {!r} is a device, which podrunner mode plain (Apptainer) does not let be opened"
-        raise VolumeError(words.format(name, path))
+        raise VolumeError(words.format(name, given))
     return path
 
 
@@ -221,7 +224,9 @@ def bind(
     """
     bound: List[Bound] = []
     for mount in sorted(mounts, key=lambda mount: mount.path.split("/")):
-        source = os.path.realpath(directories[mount.volume])
+        source = directories[mount.volume]
+        if os.path.realpath(source) != source:
+            raise VolumeError("volume {!r}: a link has come into its path".format(mount.volume))
         if mount.sub_path:
             source = _part(source, mount)
         place(bound, Bound(source, mount.path, mount.read_only))
@@ -269,15 +274,36 @@ def _directories(base: str, path: str, mode: int) -> None:
             os.chmod(here, mode)
 
 
-def _abandoned(path: str) -> List[Tuple[str, int]]:
-    """The directory with our lock on it, nothing if its runner lives."""
+def _node() -> str:
+    """A base that several nodes see has their directories too, and their locks may not reach here."""
+    return os.environ.get("SLURMD_NODENAME") or os.uname().nodename
+
+
+def _locked(path: str, wait: bool = True) -> int:
+    """A directory, open and with a lock on it; raises OSError, if there shall be no wait for it too."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
     except OSError:
         os.close(descriptor)
-        return []
-    return [(path, descriptor)]
+        raise
+    return descriptor
+
+
+def _tidy(home: str) -> None:
+    """Remove the directories of this node in which no runner lives; raises OSError."""
+    lock = _locked(home)
+    left = []
+    try:
+        for path in [os.path.join(home, name) for name in os.listdir(home)]:
+            if os.path.basename(path).rpartition("-")[0] == _node():
+                with suppress(OSError):
+                    left.append((path, _locked(path, wait=False)))
+    finally:
+        os.close(lock)
+    for path, descriptor in left:
+        remove(path)
+        os.close(descriptor)
 
 
 def remove(path: str) -> None:
@@ -295,7 +321,7 @@ def own_directory(base: str) -> str:
     Below a directory that everybody can write, another user may have put something of this name: it
     must be a directory, no link, ours, and closed to all others.
     """
-    path = os.path.join(base, "slurmrest-adapter-{}".format(os.getuid()))
+    path = _own_path(base)
     try:
         with suppress(FileExistsError):
             os.mkdir(path, 0o700)
@@ -309,3 +335,7 @@ def own_directory(base: str) -> str:
     if stat.S_IMODE(details.st_mode) & 0o077:
         raise VolumeError("{}: is open to other users".format(path))
     return path
+
+
+def _own_path(base: str) -> str:
+    return os.path.join(base, "slurmrest-adapter-{}".format(os.getuid()))

@@ -141,7 +141,7 @@ def _host_path(name: str, source: Mapping[str, Any], where: str, site: Site) -> 
         allowed = ", ".join(site.host_paths) or "none"
         reason = f"{path!r} is not allowed by the site (policy.host_paths: {allowed})"
         raise Unsupported(f"{where}.path", reason)
-    return VolumePlan(name, host_path=path, host_type=kind)
+    return VolumePlan(name, host_path=path, host_type=kind, host_within=site.host_paths)
 
 
 def _claim(name: str, source: Mapping[str, Any], where: str, namespace: str, site: Site) -> VolumePlan:

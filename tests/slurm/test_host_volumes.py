@@ -153,6 +153,23 @@ def test_only_what_the_site_allows(cli: Cli, pod: Pods, node: str) -> None:
     assert cli("status", "--output", "json").json()["pods"] == []
 
 
+@pytest.mark.parametrize("mode", ["sandbox", "plain"])
+def test_no_link_leads_out_of_what_the_site_allows(
+    cli: Cli, pod: Pods, lab: Lab, node: str, mode: str
+) -> None:
+    """One pod plants a link and mounts through it; so might another user's."""
+    configured = cli.configure(podrunner={"mode": mode}, policy={"host_paths": [f"{node}/dir"]})
+    done = configured.run(host(pod, f"ln -s {node} /m/0/out; ln -s . /m/0/in", {"path": f"{node}/dir"}))
+    assert done.code == 0, done.out + done.err
+    for path in ("out", "out/file", "out/new"):
+        document = configured.run(host(pod, "echo started", {"path": f"{node}/dir/{path}"})).json()
+        words = f"volume 'v0': '{node}/dir/{path}' leads to '{node}{path[len('out') :]}', which the site"
+        assert (document["phase"], words in document["message"]) == ("Failed", True), document
+    assert lab.exec("ls", node).split() == ["block", "char", "dir", "file", "link", "socket"]
+    done = configured.run(host(pod, "cat /m/0/kept", {"path": f"{node}/dir/in/out/dir/in"}))
+    assert cli("logs", done.json()["uid"]).out == "kept\n", done.out + done.err
+
+
 def claimed(pod: Pods, script: str, read_only: bool = False) -> dict[str, Any]:
     main = {"command": ["sh", "-c", script], "volumeMounts": [{"name": "v", "mountPath": "/data"}]}
     claim = {"claimName": "results", "readOnly": read_only}

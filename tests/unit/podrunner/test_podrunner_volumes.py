@@ -59,6 +59,8 @@ class Plans(unittest.TestCase):
             ([{"name": "f", "files": [file("a//b")]}], [], "volumes[0].files[0].path"),
             ([{"name": "f", "files": [file("a", b"", 0o1777)]}], [], "volumes[0].files[0].mode"),
             ([{"name": "f", "files": [{"path": "a", "mode": 1, "data": "hunter2!"}]}], [], "files[0].data"),
+            ([{"name": "f", "host_path": "a"}], [], "volumes[0].host_path"),
+            ([{"name": "f", "host_path": "/a", "host_within": ["a"]}], [], "volumes[0].host_within"),
             ([f], [{"volume": "g", "path": "/x"}], "main mounts a volume"),
             ([f], [{"volume": "f", "path": "x"}], "mounts[0].path"),
             ([f], [{"volume": "f", "path": "/x/../y"}], "mounts[0].path"),
@@ -154,12 +156,61 @@ class Made(unittest.TestCase):
         (left,) = os.listdir(home)
         os.mkdir(os.path.join(home, "othernode-1"))
         first = volumes.Scratch(self.base)
-        second = volumes.Scratch(self.base)  # the first one lives
+        volumes.Local(with_volumes(), {"TMPDIR": self.base}).tidy()  # the first one lives
+        second = volumes.Scratch(self.base)
         names = {os.path.basename(first.path), os.path.basename(second.path), "othernode-1"}
         self.assertEqual(set(os.listdir(home)), names)
         self.assertNotIn(left, names)
         first.remove()
         second.remove()
+
+    def test_tidying_makes_nothing_and_passes_over_what_is_not_ours(self) -> None:
+        local = volumes.Local(with_volumes(), {"TMPDIR": self.base})
+        local.tidy()
+        self.assertEqual(os.listdir(self.base), [])
+        own = os.path.join(self.base, "slurmrest-adapter-{}".format(os.getuid()))
+        kept = os.path.join(own, "pods", "{}-1".format(os.uname().nodename))
+        os.makedirs(kept)
+        os.chmod(own, 0o777)  # anybody may have put that there
+        local.tidy()
+        self.assertTrue(os.path.isdir(kept))
+        os.chmod(own, 0o700)
+        local.tidy()
+        self.assertFalse(os.path.isdir(kept))
+
+    def test_a_link_of_the_node_must_stay_in_what_the_site_allows(self) -> None:
+        allowed, other = os.path.join(self.base, "allowed"), os.path.join(self.base, "other")
+        for path in (allowed, other):
+            os.makedirs(os.path.join(path, "data"))
+        os.symlink(other, os.path.join(allowed, "out"))
+        os.symlink("data", os.path.join(allowed, "in"))
+        os.symlink(allowed, os.path.join(self.base, "base"))  # the site's own word for it may be a link
+
+        def given(path: str, *within: str) -> Dict[str, object]:
+            bases = [os.path.join(self.base, each) for each in within]
+            return {"name": "v", "host_path": os.path.join(self.base, path), "host_within": bases}
+
+        data = os.path.join(os.path.realpath(allowed), "data")
+        for path in ("allowed/in", "base/in", "base/data"):
+            self.assertEqual(self.make(given(path, "base")), {"v": data})
+        for path in ("allowed/out", "allowed/out/data", "allowed/out/new", "allowed-not", "other"):
+            with self.assertRaises(volumes.VolumeError) as caught:
+                self.make(given(path, "allowed"))
+            self.assertIn("which the site does not allow (policy.host_paths)", str(caught.exception))
+        self.assertEqual(os.listdir(other), ["data"])
+        self.assertEqual(self.make(given("allowed/out", "allowed", "other")), {"v": os.path.realpath(other)})
+
+    def test_who_changes_a_path_later_cannot_move_the_volume(self) -> None:
+        path = os.path.join(self.base, "a")
+        os.makedirs(os.path.join(path, "b"))
+        made = self.make({"name": "v", "host_path": os.path.join(path, "b"), "host_within": [self.base]})
+        mount = plan.Mount("v", "/v", False, "")
+        self.assertEqual([each.source for each in self.bound(made, mount)], [made["v"]])
+        os.rename(path, path + "2")
+        os.symlink("/etc", path)
+        with self.assertRaises(volumes.VolumeError) as caught:
+            self.bound(made, mount)
+        self.assertIn("volume 'v': a link has come into its path", str(caught.exception))
 
     def test_somebody_elses_directory_is_not_used(self) -> None:
         os.mkdir(os.path.join(self.base, "slurmrest-adapter-{}".format(os.getuid())), 0o755)
