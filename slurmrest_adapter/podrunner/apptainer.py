@@ -5,20 +5,19 @@ The caller's environment is minimal and the container's comes as APPTAINERENV_*:
 """
 
 import os
-from typing import Dict, List, NamedTuple, Optional, Tuple
+from typing import Dict, List, NamedTuple, Tuple
 
 from . import volumes
 from .container import Start
 
 
 class Place(NamedTuple):
-    """What surrounds the container: its root, and with a sandbox the directory that is its /dev."""
+    """What surrounds the container: its root, and what is not in it."""
 
     root: str
-    dev: Optional[str]
     empty: str  # an empty directory to be the working directory that the image lacks
     hostname: str
-    nvidia: bool  # bring the NVIDIA driver's libraries along
+    devices: List[str]  # of GPUs, by their paths on the node
     oci: bool  # the image has an OCI configuration, whose Env is in `Start.env` already
     mounts: List[volumes.Bound]
 
@@ -35,14 +34,14 @@ def call(start: Start, place: Place) -> Tuple[List[str], Dict[str, str]]:
     argv += ["--no-home", "--home", start.home, "--cwd", start.cwd]
     if place.hostname:
         argv += ["--hostname", place.hostname]
-    if place.dev:
-        argv += ["--no-mount", "dev,devpts", "-B", bind(place.dev, "/dev")]
     if start.make_cwd:
         argv += ["-B", bind(place.empty, start.cwd)]
     for bound in place.mounts:
         argv += ["--mount", mount(bound)]
-    if place.nvidia:
-        argv += ["--nv"]
+    for path in place.devices:
+        # --nv brings all that the node has. Below /dev, and with --containall, such a mount is one from which
+        # a device can be opened (seen with 1.4.5).
+        argv += ["-B", bind(path, path)]
     if place.oci and os.path.isfile(place.root + _IMAGE_ENV):
         argv += ["-B", bind("/dev/null", _IMAGE_ENV) + ":ro"]
     argv += [place.root, *start.argv]

@@ -1,7 +1,11 @@
-"""Which GPUs Slurm allotted to the job, and what of them a container sees."""
+"""Which GPUs Slurm allotted to the job, and what of them a container sees.
+
+Each container's /dev has the files of its own GPUs and what all of them need beside. Tried with device
+files that nothing stands behind, not with a real GPU.
+"""
 
 import os
-from typing import Dict, List, Mapping, NamedTuple
+from typing import Dict, List, Mapping, NamedTuple, Sequence
 
 # Needed beside /dev/nvidia<N> by everything that speaks CUDA.
 CONTROL_NODES = ("nvidiactl", "nvidia-uvm", "nvidia-uvm-tools")
@@ -13,14 +17,14 @@ class Allotment(NamedTuple):
 
     Attributes:
         indices: Slurm's indices on this node, in Slurm's order.
-        devices: the files below /dev to show in the pod.
-        renumbered: the pod's /dev has exactly these devices, so drivers count them from 0.
+        files: each one's file below /dev, in the same order; empty where no file can be told from another.
+        common: what every container with a GPU has beside; without `files` all that there is of GPUs.
         visible: what Slurm set for the job, variable by variable.
     """
 
     indices: List[str]
-    devices: List[str]
-    renumbered: bool
+    files: List[str]
+    common: List[str]
     visible: Dict[str, List[str]]
 
 
@@ -28,21 +32,25 @@ def allotted(environ: Mapping[str, str], dev: str = "/dev") -> Allotment:
     """Read the job's environment and look for the device files.
 
     Slurm's index of an NVIDIA GPU is its minor number where gres.conf lists the files in order, so
-    the file is ``nvidia<index>``. Where one is missing (AMD, MIG) no file can be told from another
-    by its name: then ``kfd`` and ``dri`` are shown as a whole and Slurm's own values stand.
+    the file is ``nvidia<index>``. Where one is missing (AMD), or Slurm counts parts of GPUs (MIG), no
+    file can be told from another by its name: then all are shown and Slurm's own values stand.
     """
     indices = expand(environ.get("SLURM_JOB_GPUS") or environ.get("SLURM_STEP_GPUS") or "")
     visible = {name: environ[name].split(",") for name in VARIABLES if environ.get(name)}
     files = [os.path.join(dev, "nvidia" + index) for index in indices]
-    if indices and all(os.path.exists(path) for path in files):
-        control = [os.path.join(dev, name) for name in CONTROL_NODES]
-        return Allotment(indices, files + [path for path in control if os.path.exists(path)], True, visible)
-    if not indices:
-        return Allotment([], [], False, visible)
-    others = [os.path.join(dev, name) for name in ("kfd", "dri", *CONTROL_NODES)]
-    names = [name for name in os.listdir(dev) if name[: len("nvidia")] == "nvidia" and name[-1:].isdigit()]
-    others += [os.path.join(dev, name) for name in sorted(names)]
-    return Allotment(indices, [path for path in others if os.path.exists(path)], False, visible)
+    parts = any(value[:3] == "MIG" for values in visible.values() for value in values)
+    common = list(CONTROL_NODES)
+    if parts or not all(os.path.exists(path) for path in files):
+        cards = [name for name in os.listdir(dev) if name.startswith("nvidia") and name[-1:].isdigit()]
+        files, common = [], ["kfd", "dri", "nvidia-caps", *CONTROL_NODES, *sorted(cards)]
+    paths = [os.path.join(dev, name) for name in common] if indices else []
+    return Allotment(indices, files, [path for path in paths if os.path.exists(path)], visible)
+
+
+def devices(allotment: Allotment, positions: Sequence[int]) -> List[str]:
+    """The files below /dev for a container with the GPUs at these positions; none if it has none."""
+    own = [allotment.files[position] for position in positions] if allotment.files else []
+    return own + allotment.common if positions else []
 
 
 def expand(text: str) -> List[str]:
@@ -62,17 +70,17 @@ def container_indices(allotment: Allotment, positions: List[int]) -> List[str]:
     return [allotment.indices[position] for position in positions]
 
 
-def environment(allotment: Allotment, positions: List[int], sandboxed: bool) -> Dict[str, str]:
+def environment(allotment: Allotment, positions: List[int]) -> Dict[str, str]:
     """The variables that tell a container its GPUs; all are empty if it has none.
 
-    With a /dev of the pod's own the values count from 0 over the job's devices; without, they are
-    what Slurm gave the job, cut to the container's part.
+    Drivers count the GPUs whose files they see, from 0 in the order of their numbers. Where a container
+    sees all the node's, the values are what Slurm gave the job, cut to the container's part.
     """
     if not positions:
         return dict.fromkeys(VARIABLES, "")
     mine = container_indices(allotment, positions)
-    if sandboxed and allotment.renumbered:
-        order = sorted(allotment.indices, key=lambda index: (len(index), index))
+    if allotment.files:
+        order = sorted(mine, key=lambda index: (len(index), index))
         return {name: ",".join(str(order.index(index)) for index in mine) for name in VARIABLES}
     values = {}
     for name in VARIABLES:

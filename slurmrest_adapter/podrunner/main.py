@@ -110,7 +110,8 @@ def _surround(
         own = "{}.{}".format(record.job["node"], os.getpid())
         directory = os.path.join(pod, _SANDBOX, own)
         try:
-            return sandbox.run(directory, allotment.devices, lambda: body(directory), relay)
+            devices = allotment.files + allotment.common
+            return sandbox.run(directory, devices, lambda: body(directory), relay)
         except sandbox.Unavailable as error:
             _no_mount_point(directory)
             if pod_plan.mode == "sandbox":

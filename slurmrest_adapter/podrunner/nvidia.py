@@ -16,9 +16,9 @@ _LIBRARIES = "/.singularity.d/libs"
 _PROGRAMS = "/usr/bin"
 
 
-def bring(env: Dict[str, str], gpus: bool) -> List[Bound]:
-    """The mounts for a container with `gpus`; adds the libraries' place to its `env`."""
-    mounts = found(*process.apart(_known)) if gpus and os.path.exists(CONTROL) else []
+def bring(env: Dict[str, str], devices: List[str]) -> List[Bound]:
+    """The mounts for a container with these `devices`; adds the libraries' place to its `env`."""
+    mounts = found(*process.apart(_known)) if CONTROL in devices else []
     if any(each.target.startswith(_LIBRARIES) for each in mounts):
         before = env.get("LD_LIBRARY_PATH")
         env["LD_LIBRARY_PATH"] = before + ":" + _LIBRARIES if before else _LIBRARIES

@@ -194,7 +194,7 @@ class Runner(roots.Asker):
                     ),
                 )
             self._record["gpus"] = indices
-            gpu_env = gpus.environment(context.allotment, plan.gpus, context.sandbox is not None)
+            gpu_env = gpus.environment(context.allotment, plan.gpus)
             mounts = volumes.bind(plan.mounts, context.directories, context.local.everywhere)
             # Apptainer's own /dev, which is all there is without a sandbox, takes no file of ours.
             if context.sandbox is not None or not plan.message_path.startswith("/dev/"):
@@ -219,10 +219,11 @@ class Runner(roots.Asker):
         for pipe in (out, err):
             with suppress(OSError):  # the user has too many already
                 fcntl.fcntl(pipe, _F_SETPIPE_SZ, _PIPE_BYTES)
+        devices = gpus.devices(context.allotment, self.container.gpus)
         try:
             if context.sandbox is not None:
-                driver = nvidia.bring(start.env, bool(self.container.gpus))
-                place = self._place(context.sandbox, root, oci, mounts + driver)
+                driver = nvidia.bring(start.env, devices)
+                place = self._place(context.sandbox, root, oci, devices, mounts + driver)
                 # Here, because the containers share it and start at the same time.
                 for bound in mounts:
                     if bound.target.startswith("/dev/"):
@@ -234,9 +235,10 @@ class Runner(roots.Asker):
             else:
                 empty = os.path.join(context.pod, sandbox.EMPTY)
                 os.makedirs(empty, mode=0o755, exist_ok=True)
-                driven = bool(self.container.gpus) and os.path.exists(nvidia.CONTROL)
+                driver = nvidia.bring({}, devices)  # Apptainer has its own words for where libraries are
                 argv, env = apptainer.call(
-                    start, apptainer.Place(root, None, empty, context.plan.hostname, driven, oci, mounts)
+                    start,
+                    apptainer.Place(root, empty, context.plan.hostname, devices, oci, mounts + driver),
                 )
                 watch = context.guard.watch if context.guard is not None else None
                 self._pid = process.spawn(argv, env, out_writer, err_writer, watch)
@@ -252,7 +254,9 @@ class Runner(roots.Asker):
         self._record.update(state="running", reason="", started_at=round(time.time(), 3))
         context.owner.changed()
 
-    def _place(self, inside: str, root: str, oci: bool, mounts: List[volumes.Bound]) -> assemble.Place:
+    def _place(
+        self, inside: str, root: str, oci: bool, devices: List[str], mounts: List[volumes.Bound]
+    ) -> assemble.Place:
         plan = self.container
         upper = self._context.local.upper(plan)
         if upper is not None and os.path.lexists(upper):
@@ -266,7 +270,7 @@ class Runner(roots.Asker):
             init=os.path.join(inside, sandbox.INIT),
             upper=upper,
             read_only=plan.read_only_root,
-            dev=os.path.join(inside, sandbox.DEV_GPU if plan.gpus else sandbox.DEV),
+            dev=sandbox.dev_of(inside, plan.name, devices),
             hostname=self._context.plan.hostname,
             oci=oci,
             mounts=mounts,

@@ -17,7 +17,7 @@ from .light import suppress
 
 # Below the sandbox directory, which is a small tmpfs that only the pod sees.
 DEV = "dev"  # for containers without GPUs
-DEV_GPU = "dev-gpu"
+_DEVS = "devs"  # for each one with GPUs
 DEV_RUNNER = "dev-runner"  # for this program and Apptainer: also has what mounting needs
 ROOTS = "roots"
 EMPTY = "empty"
@@ -150,7 +150,7 @@ def _furnish(directory: str, devices: List[str]) -> None:
     hardened = syscalls.MS_NOSUID | syscalls.MS_NODEV | syscalls.MS_NOEXEC
     syscalls.mount("proc", "/proc", "proc", hardened)
     syscalls.mount("tmpfs", directory, "tmpfs", syscalls.MS_NOSUID, "size=16m,mode=700")
-    for name in (DEV, DEV_GPU, DEV_RUNNER, ROOTS, EMPTY, _SHM, _PROBE):
+    for name in (DEV, _DEVS, DEV_RUNNER, ROOTS, EMPTY, _SHM, _PROBE):
         os.mkdir(os.path.join(directory, name), 0o755)
     syscalls.overlay(os.path.join(directory, _PROBE))  # kernels before 5.11 refuse it to us
     syscalls.unmount(os.path.join(directory, _PROBE, "root"))
@@ -158,16 +158,24 @@ def _furnish(directory: str, devices: List[str]) -> None:
     syscalls.mount(
         "tmpfs", shm, "tmpfs", syscalls.MS_NOSUID | syscalls.MS_NODEV, "mode=1777,size=" + SHM_SIZE
     )
-    plain = ["/dev/" + name for name in _PLAIN_DEVICES]
-    _make_dev(os.path.join(directory, DEV), shm, plain)
-    _make_dev(os.path.join(directory, DEV_GPU), shm, plain + devices)
-    _make_dev(os.path.join(directory, DEV_RUNNER), shm, plain + devices + ["/dev/fuse"])
-    # Apptainer's --nv brings every /dev/nvidia* that it sees into the container.
+    _make_dev(os.path.join(directory, DEV), shm, [])
+    _make_dev(os.path.join(directory, DEV_RUNNER), shm, [*devices, "/dev/fuse"])
     syscalls.mount(os.path.join(directory, DEV_RUNNER), "/dev", None, syscalls.MS_BIND | syscalls.MS_REC)
 
 
+def dev_of(directory: str, container: str, devices: List[str]) -> str:
+    """The directory that is a container's /dev, with these GPU device files; made at its first start."""
+    if not devices:
+        return os.path.join(directory, DEV)
+    path = os.path.join(directory, _DEVS, container)
+    if not os.path.isdir(path):
+        os.mkdir(path, 0o755)
+        _make_dev(path, os.path.join(directory, _SHM), devices)
+    return path
+
+
 def _make_dev(target: str, shm: str, devices: List[str]) -> None:
-    for device in devices:
+    for device in ["/dev/" + name for name in _PLAIN_DEVICES] + devices:
         if not os.path.exists(device):
             continue
         place = os.path.join(target, os.path.relpath(device, "/dev"))

@@ -57,8 +57,8 @@ def test_the_node_offers_what_slurm_has(cluster: Cluster) -> None:
 def test_a_gpu_pod_runs_and_succeeds(cluster: Cluster, pod: Pods) -> None:
     made = pod(
         gpus=1,
-        left="echo gpu $CUDA_VISIBLE_DEVICES; sleep 8",
-        right="echo gpu $CUDA_VISIBLE_DEVICES; sleep 8",
+        left="echo /dev/nvidia[0-9]; sleep 8",
+        right="echo /dev/nvidia[0-9]; sleep 8",
     )
     cluster.apply(made)
     name = name_of(made)
@@ -69,7 +69,8 @@ def test_a_gpu_pod_runs_and_succeeds(cluster: Cluster, pod: Pods) -> None:
     done = cluster.until(name, phase("Succeeded"))
     assert state(done, "left")["terminated"]["reason"] == "Completed"
     logs = {c: cluster.kubectl("logs", "-n", "physics", name, "-c", c) for c in ("left", "right")}
-    assert sorted(logs.values()) == ["gpu 0\n", "gpu 1\n"]
+    assert all(re.fullmatch(r"/dev/nvidia\d\n", log) for log in logs.values()), logs
+    assert logs["left"] != logs["right"]
     assert cluster.kubectl("logs", "-n", "physics", name, "-c", "left", old=True) == logs["left"]
 
 

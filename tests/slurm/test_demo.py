@@ -29,7 +29,7 @@ def test_the_demo_shows_what_it_promises(lab: Lab) -> None:
     both = [line for line in queue.splitlines() if "RUNNING" in line and ("alice" in line or "bob" in line)]
     assert any("bobs-training" in line for line in both)
     assert any("two-gpus-" in line and job[1] in line for line in both)
-    seen = dict(re.findall(r"(left|right) sees GPU (\d+)", out))
+    seen = dict(re.findall(r"(left|right) sees /dev/nvidia(\d)$", out, re.MULTILINE))
     assert set(seen) == {"left", "right"}
     assert seen["left"] != seen["right"]
     assert "exit code of run: 0" in out

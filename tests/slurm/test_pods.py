@@ -16,7 +16,7 @@ Pods = Callable[..., dict[str, Any]]
 
 
 def test_a_gpu_pod_from_manifest_to_account(cli: Cli, pod: Pods, lab: Lab) -> None:
-    script = "echo gpu=$CUDA_VISIBLE_DEVICES; sleep 2"
+    script = "echo /dev/nvidia[0-9] $CUDA_VISIBLE_DEVICES; sleep 2"
     done = cli.run(
         pod(
             gpus=1,
@@ -34,11 +34,11 @@ def test_a_gpu_pod_from_manifest_to_account(cli: Cli, pod: Pods, lab: Lab) -> No
     assert job["account"] == "physics"
     assert job["node"] in ("n1", "n2")
     assert len(job["gpus"]) == 2
-    # Each container has one GPU of the job's own, and they differ.
-    taken = [container(document, name)["gpus"] for name in ("left", "right")]
-    assert sorted(gpu for gpus in taken for gpu in gpus) == job["gpus"]
-    values = {name: cli("logs", document["uid"], "-c", name).out.strip() for name in ("left", "right")}
-    assert set(values.values()) == {"gpu=0", "gpu=1"}
+    # Each container has one GPU of the job's own, sees no other, and they differ.
+    taken = {name: container(document, name)["gpus"] for name in ("left", "right")}
+    assert sorted(gpu for gpus in taken.values() for gpu in gpus) == job["gpus"]
+    for name, (gpu,) in taken.items():
+        assert cli("logs", document["uid"], "-c", name).out == f"/dev/nvidia{gpu} 0\n"
     assert usage["source"] == "slurmdbd"
     assert usage["gpus"] == 2
     assert usage["gpu_seconds"] == 2 * usage["elapsed_seconds"] > 0

@@ -28,7 +28,7 @@ def pod(registry: str, name: str = "sites") -> dict[str, object]:
             "resources": {"limits": limits},
         }
 
-    script = "import os; print('gpu=' + os.environ['CUDA_VISIBLE_DEVICES'])"
+    script = "import glob, os; print(*glob.glob('/dev/nvidia[0-9]'), os.environ['CUDA_VISIBLE_DEVICES'])"
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -37,7 +37,7 @@ def pod(registry: str, name: str = "sites") -> dict[str, object]:
             "restartPolicy": "Never",
             "containers": [
                 one("py", PYTHON, "python3", "-c", script),
-                one("sh", SHELL, "sh", "-c", "echo gpu=$CUDA_VISIBLE_DEVICES; sleep 2; exit 3"),
+                one("sh", SHELL, "sh", "-c", "echo /dev/nvidia[0-9] $CUDA_VISIBLE_DEVICES; sleep 2; exit 3"),
             ],
         },
     }
@@ -53,11 +53,11 @@ def test_a_gpu_pod(release: str, profile: str, tmp_path: Path) -> None:
     document = done.json()
     assert (document["phase"], document["exitCode"]) == ("Failed", 3)
     assert {c["name"]: c["exitCode"] for c in document["containers"]} == {"py": 0, "sh": 3}
-    taken = [gpu for name in ("py", "sh") for gpu in container(document, name)["gpus"]]
-    assert sorted(taken) == document["job"]["gpus"]
-    assert len(set(taken)) == 2
-    logs = {name: cli("logs", document["uid"], "-c", name).out.strip() for name in ("py", "sh")}
-    assert set(logs.values()) == {"gpu=0", "gpu=1"}
+    taken = {name: container(document, name)["gpus"] for name in ("py", "sh")}
+    assert sorted(gpu for gpus in taken.values() for gpu in gpus) == document["job"]["gpus"]
+    assert taken["py"] != taken["sh"]
+    for name, (gpu,) in taken.items():
+        assert cli("logs", document["uid"], "-c", name).out == f"/dev/nvidia{gpu} 0\n"
     usage = document["usage"]
     assert usage["source"] == ("slurmdbd" if profile == "default" else "observed")
     assert (usage["cpus"], usage["memory_mib"], usage["gpus"]) == (2, 200, 2)

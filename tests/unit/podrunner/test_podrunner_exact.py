@@ -202,4 +202,4 @@ class Drivers(unittest.TestCase):
 
     def test_none_without_gpus(self) -> None:
         env: Dict[str, str] = {}
-        self.assertEqual((nvidia.bring(env, False), env), ([], {}))
+        self.assertEqual((nvidia.bring(env, []), env), ([], {}))

@@ -1,4 +1,4 @@
-"""Images: SIF files, references, a registry's answers, the store, GPUs."""
+"""Images: SIF files, references, a registry's answers, the store."""
 
 import hashlib
 import http.server
@@ -10,7 +10,7 @@ import threading
 import unittest
 from typing import Any, Dict, List, Optional, Tuple
 
-from slurmrest_adapter.podrunner import gpus, images, registry, sif, volumes
+from slurmrest_adapter.podrunner import images, registry, sif, volumes
 
 
 def synthetic_sif(config: Optional[bytes], file_system: int = 1) -> bytes:
@@ -261,44 +261,3 @@ class Stores(unittest.TestCase):
             os.makedirs(os.path.join(directory, "a", "b"))
             os.chmod(os.path.join(directory, "a"), 0)
         self.assertEqual(os.listdir(self.base), [])
-
-
-class Gpus(unittest.TestCase):
-    def allotted(self, names: List[str], **environ: str) -> gpus.Allotment:
-        with tempfile.TemporaryDirectory() as dev:
-            for name in names:
-                with open(os.path.join(dev, name), "w"):
-                    pass
-            found = gpus.allotted(environ, dev)
-            return found._replace(devices=[os.path.basename(path) for path in found.devices])
-
-    def test_only_the_allotted_devices(self) -> None:
-        names = ["nvidia{}".format(index) for index in range(4)] + ["nvidiactl", "nvidia-uvm", "null"]
-        found = self.allotted(names, SLURM_JOB_GPUS="1,3", CUDA_VISIBLE_DEVICES="1,3")
-        self.assertEqual(found.devices, ["nvidia1", "nvidia3", "nvidiactl", "nvidia-uvm"])
-        self.assertEqual(gpus.container_indices(found, [1]), ["3"])
-        first = gpus.environment(found, [0], True)
-        second = gpus.environment(found, [1], True)
-        self.assertEqual((first["CUDA_VISIBLE_DEVICES"], second["CUDA_VISIBLE_DEVICES"]), ("0", "1"))
-        self.assertEqual(gpus.environment(found, [0, 1], False)["CUDA_VISIBLE_DEVICES"], "1,3")
-
-    def test_none(self) -> None:
-        found = self.allotted(["nvidia0", "nvidiactl"])
-        self.assertEqual((found.indices, found.devices), ([], []))
-        self.assertEqual(set(gpus.environment(found, [], True).values()), {""})
-        with self.assertRaises(IndexError):
-            gpus.environment(found, [0], True)
-
-    def test_devices_of_another_kind(self) -> None:
-        found = self.allotted(["kfd", "nvidia0"], SLURM_JOB_GPUS="0,2", ROCR_VISIBLE_DEVICES="0,2")
-        self.assertFalse(found.renumbered)
-        self.assertIn("kfd", found.devices)
-        self.assertEqual(gpus.environment(found, [1], True)["ROCR_VISIBLE_DEVICES"], "2")
-
-    def test_what_slurm_gave_stands_without_a_sandbox(self) -> None:
-        found = self.allotted([], SLURM_JOB_GPUS="4,5", CUDA_VISIBLE_DEVICES="MIG-a,MIG-b")
-        self.assertEqual(gpus.environment(found, [1], False)["CUDA_VISIBLE_DEVICES"], "MIG-b")
-
-    def test_lists(self) -> None:
-        self.assertEqual(gpus.expand("0,2-4"), ["0", "2", "3", "4"])
-        self.assertEqual(gpus.expand(""), [])
