@@ -146,10 +146,9 @@ class Cli:
 
 
 def slurm_lab() -> Lab:
-    """The Slurm lab that most tests use, up: our own site on the release in LAB_SLURM, or on 24.11."""
-    which = ("--version", os.environ.get("LAB_SLURM", "24.11"))
-    subprocess.run([SLURM_LAB, "up", *which], check=True, capture_output=True)
-    printed = subprocess.run([SLURM_LAB, "env", *which], check=True, capture_output=True, text=True).stdout
+    """The default Slurm lab, up; LAB_SLURM chooses its release."""
+    subprocess.run([SLURM_LAB, "up"], check=True, capture_output=True)
+    printed = subprocess.run([SLURM_LAB, "env"], check=True, capture_output=True, text=True).stdout
     return Lab(dict(word.split("=", 1) for word in shlex.split(printed)))
 
 

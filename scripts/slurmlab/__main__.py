@@ -20,7 +20,7 @@ from .roots import unpack_root
 
 def _parser() -> argparse.ArgumentParser:
     which = argparse.ArgumentParser(add_help=False, argument_default=argparse.SUPPRESS)
-    which.add_argument("--version", metavar="V", help="Slurm's release: 24.11 or 26.05 (24.11)")
+    which.add_argument("--version", metavar="V", help="Slurm's release: 24.11 or 26.05 ($LAB_SLURM, 24.11)")
     which.add_argument(
         "--profile", metavar="NAME", help="how the site is configured: default or plain (default)"
     )

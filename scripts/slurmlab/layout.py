@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -108,12 +109,13 @@ def choose(version: str | None, profile: str | None, name: str | None, port_base
 
     Raises LabError for an unknown version or profile, or if the lab exists and is made otherwise.
     """
+    usual = os.environ.get("LAB_SLURM", "24.11")
     if name is None:
-        name = "slurm-" + (version or "24.11") + ("" if profile in (None, "default") else f"-{profile}")
+        name = "slurm-" + (version or usual) + ("" if profile in (None, "default") else f"-{profile}")
     given = {"version": version, "profile": profile, "port_base": port_base}
     noted = read_notes(name, "slurm")
     check_notes(noted, given, name, "slurm-lab")
-    version = version or str(noted.get("version", "24.11"))
+    version = version or str(noted.get("version", usual))
     profile = profile or str(noted.get("profile", "default"))
     if version not in releases.RELEASES:
         raise LabError(f"--version {version}: there is {', '.join(releases.RELEASES)}")
