@@ -6,7 +6,8 @@ that is left to it, writes the status of PID 2 as `waitpid` gives it on descript
 all that is left in the namespace.
 
 The processes around the runner's own namespaces wait for one child, write a T on descriptor 3 for each
-TERM and INT, and end as the child did: 128+s after signal s.
+TERM and INT, and end as the child did: 128+s after signal s. In plain mode one with no child to wait
+for tells by an S that TERM came to more than the batch process.
 """
 
 import os
@@ -42,6 +43,7 @@ _RELAY = {
     "a1020010220080d2080880d2010000d4a0020018ff4300d1e1030091220080d2030080d2882080d2010000d4e10741b8"
     "1f0000710dfdff5420180072600000540000021102000014203c0853c80b80d2010000d4540000001f2003d5",
 }
+_WORD = -16  # where in these the T is
 _NUMBERS = {"x86_64": 62, "aarch64": 183}  # of ELF
 _AT = 0x400000
 _HEADER, _SEGMENT = 64, 56  # bytes of ELF's headers
@@ -53,10 +55,11 @@ def program(machine: Optional[str] = None) -> Optional[bytes]:
     return _elf(_INIT, machine or os.uname().machine)
 
 
-def relay(child: int, machine: Optional[str] = None) -> Optional[bytes]:
-    """The program that waits for `child`, likewise."""
+def relay(child: int, machine: Optional[str] = None, word: bytes = b"T") -> Optional[bytes]:
+    """The program that waits for `child`, likewise; `word` is the byte that it writes."""
     mask = sum(1 << number - 1 for number in RELAYED)
-    return _elf(_RELAY, machine or os.uname().machine, struct.pack("<Qi", mask, child))
+    codes = {name: code[:_WORD] + word.hex() + code[_WORD + 2 :] for name, code in _RELAY.items()}
+    return _elf(codes, machine or os.uname().machine, struct.pack("<Qi", mask, child))
 
 
 def _elf(codes: Dict[str, str], machine: str, data: bytes = b"") -> Optional[bytes]:
@@ -105,17 +108,26 @@ def become(executable: int, report: int) -> None:
             os._exit(0)
 
 
-def become_relay(child: int, target: int) -> None:
+def become_relay(child: int, target: int, word: bytes = b"T") -> None:
     """Be the relay between who signals us and `target` until `child` has ended.
 
     The signals of `RELAYED` must be blocked. Comes back if this node cannot have it.
     """
-    text = relay(child)
+    text = relay(child, None, word)
     with suppress(OSError):
         if text is not None:
             executable = syscalls.memory_file("relay")
             os.write(executable, text)
             _execute(executable, target)
+
+
+def listen(target: int) -> None:
+    """Be the one to write an S to `target` at each TERM, until somebody ends us.
+
+    What comes to this process, which nobody knows of, comes to every process of the job.
+    """
+    signal.pthread_sigmask(signal.SIG_BLOCK, RELAYED)
+    become_relay(os.getpid(), target, b"S")  # no child of ours, so that it never ends
 
 
 def _execute(executable: int, third: int) -> None:

@@ -6,7 +6,7 @@ import sys
 import time
 from typing import Any, Callable, Dict, List, Mapping, Optional
 
-from . import carried, gpus, names, plan, sandbox, status, volumes
+from . import carried, first, gpus, names, plan, process, sandbox, status, volumes
 from .light import suppress
 from .supervisor import Supervisor
 
@@ -61,6 +61,8 @@ def _run(pod_plan: plan.Plan, record: status.Status, pod: str, deadline: Optiona
 
     def body(directory: Optional[str]) -> int:
         record.mode = "plain" if directory is None else "sandbox"
+        if directory is None:
+            process.worker(lambda: first.listen(relay))
         try:
             return pod_of(directory)
         finally:

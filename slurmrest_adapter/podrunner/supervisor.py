@@ -11,7 +11,7 @@ import signal
 import time
 from typing import Dict, List, Optional
 
-from . import usage
+from . import slurmconf, usage
 from .backoff import Idle
 from .gpus import Allotment
 from .life import Life
@@ -22,6 +22,7 @@ from .status import Status
 from .volumes import Local
 
 _FLUSH_SECONDS = 1.0
+_TELLING_SECONDS = 2.0  # for the record and for tidying up, before Slurm's KILL
 _FIRST_SAMPLE_SECONDS, _SAMPLE_SECONDS = 1.0, 15.0
 _SAMPLE_SHARE = 0.002  # of a processor at most
 # Reasons for which a pod has failed, whatever its containers say.
@@ -33,7 +34,8 @@ class Supervisor(Owner):
 
     `pod` is its directory, `sandbox` the directory inside its namespaces, None without them;
     `directories` has the pod's volumes by name, `local` is where they lie outside the sandbox. On the
-    descriptor `control` a "T" asks for the pod's end; its closing means that the batch process is gone.
+    descriptor `control` a "T" asks for the pod's end, an "S" tells that Slurm's own TERM came to every
+    process of the job; its closing means that the batch process is gone.
     """
 
     def __init__(
@@ -49,7 +51,8 @@ class Supervisor(Owner):
     ) -> None:
         self._plan = plan
         self._status = status
-        self._loop = Loop(lambda: self.stop("Terminated"), self._child_ended)
+        # In a sandbox this is not the batch process, to which alone TERM comes from who deletes the pod.
+        self._loop = Loop(self._ask if sandbox is None else self._cut, self._child_ended)
         self._context = Context(plan, pod, sandbox, allotment, directories, local, self._loop, self)
         self._lives = [
             Life(self._context, container, record)
@@ -172,11 +175,22 @@ class Supervisor(Owner):
         for life in self._lives:
             life.kill()
 
+    def _ask(self) -> None:
+        self.stop("Terminated")
+
+    def _cut(self) -> None:
+        """Slurm ends the job, and kills all that is left of it soon; then nobody could tell how it ended."""
+        self.stop("Terminated")
+        left = slurmconf.kill_wait(os.environ)
+        self._loop.after(left - min(_TELLING_SECONDS, left / 4), self._kill)
+
     def _controlled(self, data: bytes) -> None:
         if not data and self._context.sandbox is not None:
             os._exit(128 + signal.SIGKILL)  # nothing of the pod may outlive its batch process
-        if b"T" in data:
-            self.stop("Terminated")
+        if b"S" in data:
+            self._cut()
+        elif b"T" in data:
+            self._ask()
 
     def _flush(self) -> None:
         for life in self._lives:

@@ -15,7 +15,6 @@ import bz2
 import functools
 import hashlib
 import io
-import json
 import shlex
 import tokenize
 from importlib import resources
@@ -25,6 +24,8 @@ from slurmrest_adapter.domain.errors import ConfigError
 PACKAGE = "podrunner"
 _INDENT = 4  # spaces of a step in the sources; one is enough in the script
 LIMIT = 40_000  # bytes; Slurm takes 4 MiB, but each job's script is kept
+
+_IMPORTER_NAME = "importer"
 
 # Python 2 must be able to parse this, so that it can say that it is too old. No single quotes: it stands
 # between them in the script. The payload is on descriptor 9. A child unpacks and compiles it: what that
@@ -38,14 +39,11 @@ with os.fdopen(9, "rb") as stream:
     packed = stream.read().replace(b"\\n", b"")
 def unpack():
     try:
-        import base64, bz2, json
+        import base64, bz2
     except ImportError:
         sys.exit("the pod runner needs Python with its bz2 module, which %s lacks" % sys.executable)
-    if len(sys.argv) > 1:
-        import hashlib
-        if hashlib.sha256(packed).hexdigest() != sys.argv[1]:
-            sys.exit("podrunner.path: the pod runner there is of another release: install it anew")
-    return json.loads(bz2.decompress(base64.b85decode(packed)).decode("ascii"))
+{{look}}    modules = bz2.decompress(base64.b85decode(packed)).decode("utf-8").split("\\0")
+    return dict(module.split("\\n", 1) for module in modules)
 reader, writer = os.pipe()
 child = os.fork()
 if child == 0:
@@ -62,6 +60,20 @@ os.waitpid(child, 0)
 if not made:
     sys.exit(1)
 made = marshal.loads(made)
+exec(marshal.loads(made["{_IMPORTER_NAME}"]))
+from {PACKAGE}.main import entry
+entry()
+""".strip()
+
+# Of one that lies on the node; its digest is the program's argument.
+_LOOK = """\
+    import hashlib
+    if hashlib.sha256(packed).hexdigest() != sys.argv[1]:
+        sys.exit("podrunner.path: the pod runner there is of another release: install it anew")
+"""
+
+# The part of it that can be compressed with the modules.
+_IMPORTER = f"""
 class Importer(object):
     def find_spec(self, name, path=None, target=None):
         if name in made:
@@ -73,8 +85,6 @@ class Importer(object):
     def get_source(self, name):
         return unpack()[name]
 sys.meta_path.insert(0, Importer())
-from {PACKAGE}.main import entry
-entry()
 """.strip()
 
 _SCRIPT = """\
@@ -212,7 +222,8 @@ def _replace(lines: list[str], first: Position, last: Position, instead: str) ->
 @functools.cache
 def packed() -> str:
     """The runner as it travels and as a site installs it: lines of ASCII, without one at the end."""
-    data = bz2.compress(json.dumps(sources(), sort_keys=True).encode("ascii"), 9)
+    modules = sorted({_IMPORTER_NAME: _IMPORTER, **sources()}.items())
+    data = bz2.compress("\0".join(f"{name}\n{text}" for name, text in modules).encode("utf-8"), 9)
     text = base64.b85encode(data).decode("ascii")
     return "\n".join(text[start : start + 100] for start in range(0, len(text), 100))
 
@@ -238,8 +249,11 @@ def job_script(python: str = "python3", path: str | None = None) -> str:
         if value is not None and (not value or not value.isprintable()):
             raise ConfigError(f"podrunner.{key}: must be a program's name or path")
     if path is None:
-        check, source = "", f"9<<'PODRUNNER'\n{packed()}\nPODRUNNER"
+        check, look, source = "", "", f"9<<'PODRUNNER'\n{packed()}\nPODRUNNER"
     else:
         # Another release's would not understand this one's plans, or not carry out all of them.
-        check, source = _INSTALLED.format(path=shlex.quote(path)), f"{digest()} 9<{shlex.quote(path)}"
-    return _SCRIPT.format(python=shlex.quote(python), check=check, boot=_BOOT, source=source)
+        check, look = _INSTALLED.format(path=shlex.quote(path)), _LOOK
+        source = f"{digest()} 9<{shlex.quote(path)}"
+    return _SCRIPT.format(
+        python=shlex.quote(python), check=check, boot=_BOOT.format(look=look), source=source
+    )

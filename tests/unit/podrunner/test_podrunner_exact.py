@@ -162,7 +162,28 @@ class Relay(unittest.TestCase):
             text = first.relay(0x11223344, machine) or b""
             self.assertEqual(text[-4:], b"\x44\x33\x22\x11")
             self.assertEqual(struct.unpack_from("<QQ", text, 64 + 32), (len(text), len(text)))
+            other = first.relay(0x11223344, machine, b"S") or b""
+            self.assertEqual(
+                [(a, b) for a, b in zip(text, other) if a != b],  # noqa: B905  3.6
+                [(ord("T"), ord("S"))],
+            )
         self.assertIsNone(first.relay(1, "pdp11"))
+
+    def test_one_that_only_listens(self) -> None:
+        if first.relay(1) is None:
+            self.skipTest("no such program for this machine")
+        target, writer = os.pipe()
+        pid = process.worker(lambda: first.listen(writer))
+        os.close(writer)
+        while os.readlink("/proc/{}/exe".format(pid)) == os.readlink("/proc/self/exe"):
+            time.sleep(0.01)
+        for _ in range(2):
+            os.kill(pid, signal.SIGTERM)
+            self.assertEqual(os.read(target, 9), b"S")
+        os.kill(pid, signal.SIGKILL)
+        self.assertEqual(process.decode(os.waitpid(pid, 0)[1]), process.Ended(137, 9))
+        self.assertEqual(os.read(target, 9), b"")  # it was the only writer
+        os.close(target)
 
 
 class Reports(unittest.TestCase):
