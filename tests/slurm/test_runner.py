@@ -364,6 +364,42 @@ def test_each_container_has_its_gpus_and_no_other(site: Site, mode: str) -> None
         assert pod.output(name, "stderr").count("No such device or address") == len(mine), name
 
 
+@pytest.fixture
+def driver(tmp_path: Path) -> Iterator[None]:
+    """Every node of the lab has a library and a program that an NVIDIA driver would bring."""
+    library = tmp_path / "libcuda.so.1"
+    (tmp_path / "x.c").write_text("int x;\n")
+    subprocess.run(
+        ["gcc", "-shared", "-Wl,-soname,libcuda.so.1", "-o", library, tmp_path / "x.c"], check=True
+    )
+    root = Path(dict(word.split("=", 1) for word in shlex.split(lab("env")))["LAB_ROOT"])
+    there = {root / "usr/local/lib" / library.name: library.read_bytes()}
+    there[root / "usr/bin/nvidia-smi"] = b"#!/bin/sh\necho the driver speaks\n"
+    try:
+        for path, content in there.items():
+            path.write_bytes(content)
+            path.chmod(0o755)
+        lab("exec", "ldconfig")
+        yield
+    finally:
+        for path in there:
+            path.unlink(missing_ok=True)
+        lab("exec", "ldconfig")
+
+
+@pytest.mark.disruptive
+@pytest.mark.parametrize("mode", ["sandbox", "plain"])
+def test_the_nodes_driver_comes_with_the_gpus(site: Site, driver: None, mode: str) -> None:
+    """Its own, where Apptainer would put it; nothing of it in a container without GPUs."""
+    look = "echo $LD_LIBRARY_PATH; ls /.singularity.d/libs | grep cuda; nvidia-smi"
+    pod = site.pod(shell(look, "with", gpus=(0,)), shell(look, "without"), mode=mode)
+    pod.run(partition="gpu", tres_per_node="gres/gpu:1")
+    expected = "/.singularity.d/libs\nlibcuda.so.1\nthe driver speaks\n"
+    assert pod.output("with") == expected, pod.runner_log() + pod.output("with", "stderr")
+    assert "libcuda" not in pod.output("without")
+    assert pod.record(1)["exit_code"] == 127
+
+
 def test_init_containers_in_order_then_all(site: Site) -> None:
     mark = "echo $(cut -d' ' -f1 /proc/uptime)"
     pod = site.pod(
@@ -456,16 +492,21 @@ def test_a_container_that_does_not_hear_term(site: Site) -> None:
     assert (pod.record()["exit_code"], pod.record()["signal"]) == (137, 9)
 
 
-def test_kill_leaves_nothing(site: Site) -> None:
+@pytest.mark.parametrize("mode", ["sandbox", "plain"])
+def test_kill_leaves_nothing(site: Site, mode: str) -> None:
+    """The pod has ten minutes, Slurm but its KillWait."""
     forever = "while :; do sleep 1; done"
     text = f"trap '' TERM; (setsid sh -c 'trap \"\" TERM; {forever}' &); echo up; {forever}"
-    pod = site.pod(shell(text), grace_seconds=600)
+    pod = site.pod(shell(text), grace_seconds=600, mode=mode)
     pod.submit()
     wait_for("the container", lambda: pod.output("main") == "up\n")
     assert pod.processes()
     pod.delete()
     pod.wait()  # checks that no process is left
-    assert pod.record()["state"] == "running"  # the record of a runner that was killed
+    # The runner was there to tell.
+    ended = pod.record()
+    assert (ended["state"], ended["exit_code"], ended["signal"]) == ("terminated", 137, 9)
+    assert pod.status()["phase"] == "ended"
 
 
 def test_the_batch_processs_death_takes_everything_along(site: Site) -> None:
